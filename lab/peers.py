@@ -1,0 +1,113 @@
+"""The other implementations, built by their ordinary clients at pinned versions, outside the checkout.
+
+    ~/.cache/fv/peers/bin/NAME      the program, by its plain name
+    ~/.cache/fv/peers/bin/NAME.pin  the version it was built from; another pin means: build again
+
+Each takes under two minutes on two cores. A missing Go or Rust is named and counted, never passed over.
+"""
+
+import argparse
+import os
+import shutil
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
+
+
+@dataclass(frozen=True)
+class Peer:
+    name: str  # of the program in bin/
+    version: str
+    client: str  # the program that fetches and builds it
+    command: tuple[str, ...]  # {version}, {root}, {jobs}
+    product: str  # what the client leaves, under {root}
+    environment: tuple[tuple[str, str], ...] = ()
+
+
+CARGO = ("cargo", "install", "--quiet", "--locked", "--jobs", "{jobs}", "--root", "{root}")
+
+PEERS = (
+    Peer(
+        name="wireguard-go",
+        version="v0.0.0-20260522210424-ecfc5a8d5446",
+        client="go",
+        command=("go", "install", "-p", "{jobs}", "golang.zx2c4.com/wireguard@{version}"),
+        product="bin/wireguard",
+        environment=(("GOBIN", "{root}/bin"), ("CGO_ENABLED", "0")),
+    ),
+    Peer("boringtun-cli", "0.7.1", "cargo", (*CARGO, "boringtun-cli@{version}"), "bin/boringtun-cli"),
+    Peer("gotatun-cli", "0.10.2", "cargo", (*CARGO, "gotatun-cli@{version}"), "bin/gotatun"),
+)
+
+HOW_TO_GET = {
+    "go": "install Go 1.23 or newer: your distribution's golang package, or the archive from go.dev",
+    "cargo": "install Rust 1.85 or newer: your distribution's rustup or cargo package, or rustup.rs",
+}
+
+# Where a client's installer puts it, when the shell's profile has not been read.
+ALSO_IN = ("~/.cargo/bin", "/usr/local/go/bin", "~/go/bin")
+
+
+def cache() -> Path:
+    """fv's folder in the user's cache; outside the checkout, so that it outlives it."""
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "fv"
+
+
+def binaries() -> Path:
+    return cache() / "peers" / "bin"
+
+
+def search_path() -> str:
+    return os.pathsep.join([os.environ.get("PATH", ""), *(str(Path(p).expanduser()) for p in ALSO_IN)])
+
+
+def installed(peer: Peer) -> bool:
+    pin = binaries() / f"{peer.name}.pin"
+    return (binaries() / peer.name).is_file() and pin.is_file() and pin.read_text().strip() == peer.version
+
+
+def build(peer: Peer, jobs: int) -> None:
+    """Builds one peer; raises CalledProcessError with the client's own words on stderr."""
+    root = cache() / "peers" / peer.name
+    words = {"version": peer.version, "root": str(root), "jobs": str(jobs)}
+    environment = {**os.environ, "PATH": search_path()}
+    environment |= {key: value.format(**words) for key, value in peer.environment}
+    root.mkdir(parents=True, exist_ok=True)
+    subprocess.run([part.format(**words) for part in peer.command], check=True, env=environment)
+    binaries().mkdir(parents=True, exist_ok=True)
+    shutil.copy2(root / peer.product, binaries() / peer.name)
+    (binaries() / f"{peer.name}.pin").write_text(peer.version + "\n")
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("names", nargs="*", help="which (default: all)", metavar="NAME")
+    parser.add_argument("--jobs", type=int, default=min(2, os.cpu_count() or 1), help="compilers at once")
+
+
+def run(args: argparse.Namespace) -> int:
+    known = {peer.name for peer in PEERS}
+    for name in args.names:
+        if name not in known:
+            print(f"peers: no peer is called {name} (there are {', '.join(sorted(known))})")
+            return 2
+    skipped: list[str] = []
+    failed: list[str] = []
+    for peer in PEERS:
+        if args.names and peer.name not in args.names:
+            continue
+        if installed(peer):
+            print(f"peers: {peer.name} {peer.version}: there already")
+        elif shutil.which(peer.client, path=search_path()) is None:
+            print(f"peers: {peer.name} {peer.version}: SKIPPED, there is no {peer.client}: {HOW_TO_GET[peer.client]}")
+            skipped.append(peer.name)
+        else:
+            print(f"peers: {peer.name} {peer.version}: building with {peer.client}", flush=True)
+            try:
+                build(peer, args.jobs)
+            except (OSError, subprocess.CalledProcessError) as error:
+                print(f"peers: {peer.name} {peer.version}: FAILED: {error}")
+                failed.append(peer.name)
+    if skipped:
+        print(f"peers: {len(skipped)} skipped: {', '.join(skipped)}")
+    print(f"peers: in {binaries()}")
+    return 1 if failed else 0
