@@ -1,0 +1,392 @@
+/* A tunnel's life: creation, sockets, what the core asks for. */
+#include "flow/tunnel.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "io/clock.h"
+#include "io/log.h"
+#include "io/feature.h"
+#include "io/socket.h"
+#include "wire/bytes.h"
+
+const char *const tunnel_drop_names[TUNNEL_DROP_COUNT] = {
+#define X(name, text) text,
+    TUNNEL_DROPS(X)
+#undef X
+};
+
+/* About 50 ms of a gigabit: more would be a standing queue on a slow router, less loses bursts. */
+enum { SOCKET_BUFFER = 7 << 20 };
+
+int tunnel_scratch_init(struct worker *worker)
+{
+    struct tunnel_scratch *scratch = calloc(1, sizeof *scratch);
+    if (!scratch)
+        return -ENOMEM;
+    worker->scratch = scratch;
+    gro_init(&scratch->gro, 0);
+    tunnel_turn_begin(worker);
+    return 0;
+}
+
+void tunnel_scratch_free(struct worker *worker)
+{
+    free(worker->scratch);
+    worker->scratch = NULL;
+}
+
+void tunnel_turn_begin(struct worker *worker)
+{
+    struct wg_now *now = &tunnel_scratch(worker)->now;
+    now->mono = worker->loop.now;
+    now->boot = clock_boot();
+    now->wall_sec = clock_wall(&now->wall_nsec);
+}
+
+/* --- sockets --- */
+
+static void socket_close(struct tunnel_socket *socket)
+{
+    if (socket->fd < 0)
+        return;
+    loop_remove(&socket->lane->worker->loop, &socket->wake);
+    close(socket->fd);
+    socket->fd = -1;
+}
+
+static int socket_open(struct tunnel_socket *socket, struct tunnel_lane *lane, bool v6, uint16_t port)
+{
+    struct socket_options options = {
+        .mark = wg_device_fwmark(lane->tunnel->core),
+        .reuseport = lane->tunnel->config.workers > 1,
+        .buffer = SOCKET_BUFFER,
+    };
+    int fd = socket_udp(SOCKET_WIREGUARD, v6 ? AF_INET6 : AF_INET, port, &options);
+    if (fd < 0)
+        return fd;
+    socket->lane = lane;
+    socket->v6 = v6;
+    socket->fd = fd;
+    int error = loop_add(&lane->worker->loop, &socket->wake, WAKE_WG_SOCKET, fd, WAKE_READ);
+    if (error) {
+        close(fd);
+        socket->fd = -1;
+    }
+    return error;
+}
+
+static void sockets_close(struct tunnel *tunnel)
+{
+    for (unsigned i = 0; i < tunnel->config.workers; i++) {
+        struct tunnel_lane *lane = &tunnel->lanes[i];
+        if (lane->blocked) { /* what waited for the old socket is lost with it, and counted */
+            lane->stats.drops[TUNNEL_DROP_OUT_SOCKET] += lane->batch.count;
+            tunnel_batch_drop(lane);
+        }
+        socket_close(&lane->socket4);
+        socket_close(&lane->socket6);
+    }
+}
+
+/* Opens every lane's sockets on one port; *port 0: picks one. A kernel without IPv6 is no error. */
+static int sockets_open_on(struct tunnel *tunnel, uint16_t *port)
+{
+    for (unsigned i = 0; i < tunnel->config.workers; i++) {
+        struct tunnel_lane *lane = &tunnel->lanes[i];
+        int error = socket_open(&lane->socket4, lane, false, *port);
+        if (error && error != -EAFNOSUPPORT)
+            return error;
+        if (!*port && lane->socket4.fd >= 0)
+            *port = socket_port(lane->socket4.fd);
+        error = socket_open(&lane->socket6, lane, true, *port);
+        if (error && error != -EAFNOSUPPORT)
+            return error;
+        if (!*port && lane->socket6.fd >= 0)
+            *port = socket_port(lane->socket6.fd);
+        if (lane->socket4.fd < 0 && lane->socket6.fd < 0)
+            return -EAFNOSUPPORT;
+    }
+    return 0;
+}
+
+static int sockets_open(struct tunnel *tunnel, uint16_t port)
+{
+    if (tunnel->carrier) { /* no socket: a port of the carrier's address */
+        if (!port)
+            port = (uint16_t)(32768 + tunnel_now(&tunnel->workers->worker[0])->mono / 1000 % 28000);
+        wg_device_set_port(tunnel->core, port);
+        return 0;
+    }
+    for (unsigned tries = 0;; tries++) {
+        uint16_t picked = port;
+        int error = sockets_open_on(tunnel, &picked);
+        if (!error) {
+            wg_device_set_port(tunnel->core, picked);
+            return 0;
+        }
+        sockets_close(tunnel);
+        /* A port picked for IPv4 may be taken for IPv6. */
+        if (port || error != -EADDRINUSE || tries == 100)
+            return error;
+    }
+}
+
+/* --- what the core asks of its caller --- */
+
+static int hook_listen_port(void *user, struct wg_device *dev, uint16_t port)
+{
+    struct tunnel *tunnel = user;
+    if (!tunnel->up)
+        return 0;
+    uint16_t before = wg_device_port(dev);
+    sockets_close(tunnel);
+    int error = sockets_open(tunnel, port);
+    if (error && sockets_open(tunnel, before)) /* the old port was ours a moment ago */
+        log_error("%s: the old port %u could not be opened again", tunnel->config.name, before);
+    return error;
+}
+
+static int hook_fwmark(void *user, struct wg_device *dev, uint32_t mark)
+{
+    struct tunnel *tunnel = user;
+    for (unsigned i = 0; tunnel->up && i < tunnel->config.workers; i++) {
+        struct tunnel_lane *lane = &tunnel->lanes[i];
+        int error = lane->socket4.fd >= 0 ? socket_mark(lane->socket4.fd, mark) : 0;
+        if (!error && lane->socket6.fd >= 0)
+            error = socket_mark(lane->socket6.fd, mark);
+        if (error)
+            return error;
+    }
+    return 0;
+}
+
+static void hook_peer_removed(void *user, struct wg_peer *peer)
+{
+    struct tunnel *tunnel = user;
+    tunnel_stage_drop(tunnel, peer, WG_DROP_SEND_NO_PEER);
+    for (unsigned i = 0; i < tunnel->config.workers; i++)
+        if (tunnel->lanes[i].batch.peer == peer)
+            tunnel_batch_drop(&tunnel->lanes[i]);
+}
+
+void tunnel_act(struct tunnel *tunnel, const struct wg_output *out)
+{
+    struct tunnel_lane *lane = &tunnel->lanes[0];
+    switch (out->action) {
+    case WG_ACTION_NONE:
+    case WG_ACTION_COUNT:
+        break;
+    case WG_ACTION_SEND:
+        tunnel_send_message(tunnel, &out->to, out->tos, out->message, out->length);
+        break;
+    case WG_ACTION_KEEPALIVE:
+        if (tunnel_staged(out->peer))
+            tunnel_stage_flush(lane, out->peer);
+        else
+            tunnel_keepalive(lane, out->peer);
+        break;
+    case WG_ACTION_FLUSH:
+        tunnel_stage_flush(lane, out->peer);
+        break;
+    case WG_ACTION_DROP_STAGED:
+        tunnel_stage_drop(tunnel, out->peer, WG_DROP_SEND_GAVE_UP);
+        break;
+    case WG_ACTION_RESOLVE:
+        if (tunnel->events.resolve)
+            tunnel->events.resolve(tunnel->events.user, tunnel, out->peer);
+        break;
+    case WG_ACTION_PERSIST:
+        if (tunnel->events.persist)
+            tunnel->events.persist(tunnel->events.user, tunnel, out->stamp);
+        break;
+    }
+}
+
+static void tunnel_set_timer(struct tunnel *tunnel)
+{
+    struct loop *loop = &tunnel->workers->worker[0].loop;
+    uint64_t next = wg_device_next(tunnel->core);
+    if (next == WG_NEVER)
+        timer_cancel(loop, &tunnel->timer);
+    else if (!timer_armed(&tunnel->timer) || tunnel->timer.at != next)
+        timer_arm(loop, &tunnel->timer, WAKE_WG_TIMER, next);
+}
+
+void tunnel_kick(struct tunnel *tunnel)
+{
+    struct wg_output out;
+    const struct wg_now *now = tunnel_now(&tunnel->workers->worker[0]);
+    /* Bounded: 10,000 peers that all want something take several turns. */
+    for (unsigned i = 0; i < 256 && wg_device_next(tunnel->core) <= now->mono; i++) {
+        if (!wg_device_poll(tunnel->core, now, &out))
+            break;
+        tunnel_act(tunnel, &out);
+    }
+    tunnel_set_timer(tunnel);
+}
+
+void tunnel_timer(struct tunnel *tunnel)
+{
+    tunnel_kick(tunnel);
+}
+
+void tunnel_turn(struct tunnel *tunnel)
+{
+    tunnel_handshakes(tunnel);
+    tunnel_kick(tunnel);
+    if (wg_device_retire(tunnel->core)) {
+        workers_pause(tunnel->workers); /* between turns nobody holds anything of the core */
+        wg_device_reclaim(tunnel->core);
+        workers_resume(tunnel->workers);
+    }
+}
+
+/* --- life --- */
+
+static int lane_open_tun(struct tunnel_lane *lane)
+{
+    const struct tunnel_config *config = &lane->tunnel->config;
+    int error;
+    if (config->tun_fd >= 0)
+        error = tun_adopt(&lane->tun, config->tun_fd);
+    else
+        error = tun_open(&lane->tun, config->name, config->workers > 1);
+    if (error) {
+        lane->tun.fd = -1;
+        return error;
+    }
+    return loop_add(&lane->worker->loop, &lane->tun_wake, WAKE_TUN, lane->tun.fd, WAKE_READ);
+}
+
+static int tunnel_open(struct tunnel *tunnel)
+{
+    for (unsigned i = 0; i < tunnel->config.workers; i++) {
+        struct tunnel_lane *lane = &tunnel->lanes[i];
+        lane->tunnel = tunnel;
+        lane->worker = &tunnel->workers->worker[i];
+        lane->tun.fd = lane->socket4.fd = lane->socket6.fd = -1;
+    }
+    for (unsigned i = 0; tunnel->config.tun && i < tunnel->config.workers; i++) {
+        int error = lane_open_tun(&tunnel->lanes[i]);
+        if (error)
+            return error;
+    }
+    if (!tunnel->config.tun) {
+        tunnel->mtu = tunnel->config.mtu ? tunnel->config.mtu : 1420;
+        return 0;
+    }
+    struct tun *tun = &tunnel->lanes[0].tun;
+    memcpy(tunnel->config.name, tun->name, sizeof tunnel->config.name);
+    /* A TUN is born with 1500; WireGuard's is 1420 unless somebody says otherwise. */
+    unsigned mtu = tunnel->config.mtu ? tunnel->config.mtu : tunnel->config.tun_fd < 0 ? 1420 : 0;
+    int error = mtu ? tun_set_mtu(tun, mtu) : 0;
+    if (error)
+        return error;
+    int got = tun_get_mtu(tun);
+    tunnel->mtu = got > 0 ? (unsigned)got : 1420;
+    return 0;
+}
+
+struct tunnel *tunnel_new(struct workers *workers, const struct tunnel_config *config,
+    const struct tunnel_events *events, const uint8_t seed[32], int *error)
+{
+    struct tunnel *tunnel = calloc(1, sizeof *tunnel);
+    *error = -ENOMEM;
+    if (!tunnel)
+        return NULL;
+    tunnel->config = *config;
+    tunnel->events = *events;
+    tunnel->workers = workers;
+    tunnel->hooks = (struct wg_hooks){tunnel, hook_listen_port, hook_fwmark, hook_peer_removed};
+    tunnel->lanes = calloc(config->workers, sizeof *tunnel->lanes);
+    tunnel->core = wg_device_new(seed, &tunnel->hooks);
+    if (!tunnel->lanes || !tunnel->core) {
+        free(tunnel->lanes);
+        if (tunnel->core)
+            wg_device_free(tunnel->core);
+        free(tunnel);
+        return NULL;
+    }
+    *error = tunnel_open(tunnel);
+    if (*error) {
+        tunnel_free(tunnel);
+        return NULL;
+    }
+    return tunnel;
+}
+
+int tunnel_carry_by(struct tunnel *tunnel, struct tunnel *carrier)
+{
+    for (unsigned i = 0; i < carrier->config.workers; i++)
+        if (!carrier->lanes[i].gather && !(carrier->lanes[i].gather = calloc(1, sizeof(struct tunnel_gather))))
+            return -ENOMEM;
+    tunnel->carrier = carrier;
+    tunnel->next_carried = carrier->carried;
+    carrier->carried = tunnel;
+    return 0;
+}
+
+void tunnel_free(struct tunnel *tunnel)
+{
+    struct loop *loop = &tunnel->workers->worker[0].loop;
+    tunnel_down(tunnel);
+    timer_cancel(loop, &tunnel->timer);
+    for (struct wg_peer *peer = wg_device_first_peer(tunnel->core); peer; peer = wg_peer_next(peer))
+        tunnel_stage_drop(tunnel, peer, WG_DROP_SEND_NO_PEER);
+    if (tunnel->carrier) {
+        struct tunnel **link = &tunnel->carrier->carried;
+        while (*link != tunnel)
+            link = &(*link)->next_carried;
+        *link = tunnel->next_carried;
+    }
+    for (unsigned i = 0; i < tunnel->config.workers; i++) {
+        struct tunnel_lane *lane = &tunnel->lanes[i];
+        tunnel_batch_drop(lane);
+        if (lane->tun.fd >= 0) {
+            loop_remove(&lane->worker->loop, &lane->tun_wake);
+            tun_close(&lane->tun);
+        }
+        free(lane->gather);
+    }
+    tunnel_queue_free(tunnel);
+    wg_device_free(tunnel->core);
+    free(tunnel->lanes);
+    free(tunnel);
+}
+
+int tunnel_up(struct tunnel *tunnel)
+{
+    if (tunnel->up)
+        return 0;
+    int error = sockets_open(tunnel, wg_device_port(tunnel->core));
+    if (error)
+        return error;
+    tunnel->up = true;
+    wg_device_up(tunnel->core, tunnel_now(&tunnel->workers->worker[0]));
+    tunnel_kick(tunnel);
+    return 0;
+}
+
+void tunnel_down(struct tunnel *tunnel)
+{
+    if (!tunnel->up)
+        return;
+    tunnel->up = false;
+    wg_device_down(tunnel->core);
+    tunnel_kick(tunnel);
+    sockets_close(tunnel);
+}
+
+void tunnel_stats(const struct tunnel *tunnel, struct tunnel_stats *sum)
+{
+    memset(sum, 0, sizeof *sum);
+    for (unsigned i = 0; i < tunnel->config.workers; i++) {
+        const uint64_t *from = (const uint64_t *)&tunnel->lanes[i].stats;
+        uint64_t *to = (uint64_t *)sum;
+        for (size_t k = 0; k < sizeof *sum / sizeof *to; k++)
+            to[k] += from[k];
+    }
+}

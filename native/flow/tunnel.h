@@ -1,0 +1,242 @@
+/* A live WireGuard device: the sans-IO core of wg/ between a TUN and UDP sockets.
+ *
+ * Theory of operation
+ *   tunnel.c      life: creation, sockets, configuration, timers, what the core asks for
+ *   tunnel_out.c  TUN -> source NAT -> split -> allowed IPs -> batch -> seal -> one sendmsg with UDP_SEGMENT
+ *   tunnel_in.c   sockets -> open -> replay window -> allowed IPs -> join by flow -> source NAT -> TUN
+ *   tunnel_stage.c packets that wait for a handshake
+ *
+ *   Each worker has a lane: its queue of the TUN, its sockets, its open batch. Worker 0 owns the core (handshakes, timers,
+ *   replay windows, configuration). A batch is one leased buffer of packets of one peer, equal in size (the last may be
+ *   shorter), sealed in groups while they are warm in the cache, and is sent when it is full, when a packet does not fit
+ *   it, or when nothing more is to be read. A blocked socket keeps its batch and stops the reading of the TUN.
+ *
+ *   A tunnel can be carried by another one of the same process (`detour`): its datagrams become inner packets of the
+ *   carrier, written straight into the carrier's batch, and what the carrier opens for its port goes back the same way.
+ */
+#ifndef FV_FLOW_TUNNEL_H
+#define FV_FLOW_TUNNEL_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "crypto/chacha20poly1305.h"
+#include "io/tun.h"
+#include "io/udp.h"
+#include "io/worker.h"
+#include "wg/wg.h"
+#include "wire/gro.h"
+
+enum {
+    TUNNEL_BATCH = 64,       /* packets of a batch: what UDP_SEGMENT takes on every kernel */
+    TUNNEL_GROUP = 16,       /* sealed or opened together: 16 x 1.4 KiB stay in a first-level cache */
+    TUNNEL_READS = 64,       /* TUN reads of one turn */
+    TUNNEL_RECEIVES = 16,    /* receive calls of one turn */
+    TUNNEL_MESSAGES = 2,     /* of up to 64 KiB each, a receive call with UDP_GRO */
+    TUNNEL_HANDSHAKES = 4,   /* with public-key work, a turn */
+    TUNNEL_HANDSHAKES_SEEN = 64, /* of any kind, a turn */
+};
+
+/* Where the sent buffer of a lane is cut: UDP_MAX_PAYLOAD bytes. */
+
+struct tunnel;
+
+/* Why a packet went no further, beside the core's own drops (enum wg_drop). */
+#define TUNNEL_DROPS(X) \
+    X(TUN_READ, "tun_read_bad") \
+    X(TUN_WRITE, "tun_write_failed") \
+    X(OUT_PACKET, "out_not_ip") \
+    X(OUT_SOCKET, "out_socket_failed") \
+    X(OUT_NO_MEMORY, "out_no_memory") \
+    X(OUT_NAT, "out_nat") \
+    X(IN_TRUNCATED, "in_truncated") \
+    X(IN_NO_MEMORY, "in_no_memory") \
+    X(IN_NO_TUN, "in_no_tun") \
+    X(IN_QUEUE, "in_handshake_queue_full") \
+    X(IN_OWNER, "in_owner_busy")
+enum tunnel_drop {
+#define X(name, text) TUNNEL_DROP_##name,
+    TUNNEL_DROPS(X)
+#undef X
+    TUNNEL_DROP_COUNT
+};
+extern const char *const tunnel_drop_names[TUNNEL_DROP_COUNT];
+
+/* What a lane has counted; owned by its worker, read by worker 0 while the others stand still. */
+struct tunnel_stats {
+    uint64_t drops[TUNNEL_DROP_COUNT];
+    uint64_t tun_reads, tun_read_packets, tun_writes, tun_written_packets;
+    uint64_t udp_sends, udp_sent_packets, udp_receives, udp_received_packets;
+    uint64_t blocked; /* times a full socket stopped the reading of the TUN */
+};
+
+struct tunnel_socket {
+    struct wake wake; /* WAKE_WG_SOCKET */
+    struct tunnel_lane *lane;
+    int fd;           /* -1: closed */
+    bool v6;
+};
+
+struct tunnel_batch {
+    struct wg_peer *peer;
+    struct wg_keypair *keypair;
+    uint8_t *buffer;      /* a LEASE_LARGE, or NULL */
+    uint32_t used;        /* bytes */
+    uint32_t segment;     /* wire length of the first packet */
+    uint32_t data_packets;
+    uint16_t count, sealed;
+    uint8_t tos;          /* of the outer packets */
+    bool closed;          /* a shorter packet is in: none may follow */
+    struct chacha_job jobs[TUNNEL_BATCH];
+};
+
+struct tunnel_datagram {
+    uint8_t *data;
+    uint32_t length;
+};
+
+/* What a carrier has opened for one of the tunnels that it carries, on its way there. */
+struct tunnel_gather {
+    struct tunnel *inner;
+    struct wg_endpoint from;
+    uint8_t tos;
+    unsigned n;
+    struct tunnel_datagram datagrams[TUNNEL_BATCH];
+};
+
+struct tunnel_lane {
+    struct tunnel *tunnel;
+    struct worker *worker;
+    struct tun tun;            /* fd -1: none */
+    struct wake tun_wake;      /* WAKE_TUN */
+    struct tunnel_socket socket4, socket6;
+    struct tunnel_batch batch;
+    struct tunnel_gather *gather; /* of a carrier, else NULL */
+    bool blocked;              /* the batch waits for its socket */
+    uint32_t pending_at;       /* bytes of it that are out already */
+    struct tunnel_stats stats;
+};
+
+/* A handshake message that waits for its turn. */
+struct tunnel_handshake {
+    struct wg_endpoint from;
+    uint8_t length;
+    uint8_t message[WG_HANDSHAKE_MAX];
+};
+
+struct tunnel_config {
+    char name[TUN_NAME];
+    bool tun;                  /* has a TUN of its own */
+    int tun_fd;                /* one that somebody else has set up, or -1 */
+    unsigned mtu;              /* 0: as it is */
+    unsigned workers;
+    bool source4_set, source6_set;
+    uint8_t source4[4], source6[16]; /* own tunnel addresses: for what it carries, and for NAT */
+};
+
+struct tunnel_events {
+    void *user;
+    void (*closed)(void *user, struct tunnel *tunnel);    /* the TUN is gone: the device was deleted */
+    void (*resolve)(void *user, struct tunnel *tunnel, struct wg_peer *peer);
+    void (*persist)(void *user, struct tunnel *tunnel, const uint8_t stamp[WG_STAMP_SIZE]);
+};
+
+struct tunnel {
+    struct tunnel_config config;
+    struct wg_device *core;
+    struct wg_hooks hooks;
+    struct tunnel_events events;
+    struct workers *workers;
+    struct tunnel_lane *lanes; /* [config.workers] */
+    unsigned mtu;
+    bool up;
+    struct timer timer;        /* WAKE_WG_TIMER, on worker 0 */
+    struct nat *nat;           /* or NULL */
+    struct tunnel *carrier;    /* `detour`, or NULL */
+    struct tunnel *carried;    /* first of the tunnels that this one carries */
+    struct tunnel *next_carried;
+    struct tunnel *next;       /* of the process */
+    /* handshake messages, a ring that grows out of leases as it fills */
+    uint8_t *queue[WG_QUEUE_MAX * sizeof(struct tunnel_handshake) / LEASE_RECORD_SIZE + 2];
+    unsigned queue_head, queue_used;
+};
+
+/* NULL and *error (-errno) on failure. seed: 32 bytes of entropy. The device is down. */
+struct tunnel *tunnel_new(struct workers *workers, const struct tunnel_config *config,
+    const struct tunnel_events *events, const uint8_t seed[32], int *error);
+void tunnel_free(struct tunnel *tunnel);
+/* Before it is up: its datagrams go through `carrier`. 0 or -ENOMEM. */
+int tunnel_carry_by(struct tunnel *tunnel, struct tunnel *carrier);
+/* Opens sockets and lets the core run; 0 or -errno. Worker 0. */
+int tunnel_up(struct tunnel *tunnel);
+void tunnel_down(struct tunnel *tunnel);
+/* After every change of the core from outside (configuration, endpoints): does what it asks for and sets the timer. */
+void tunnel_kick(struct tunnel *tunnel);
+/* What a turn needs and no turn keeps: one a worker, at worker->scratch. */
+struct tunnel_scratch {
+    struct wg_now now;                  /* read at the beginning of the turn */
+    struct gro gro;
+    struct tunnel_lane *gro_lane;       /* whose packets are in it */
+    struct tunnel_datagram datagrams[TUNNEL_MESSAGES * TUNNEL_BATCH];
+    struct chacha_job jobs[TUNNEL_GROUP];
+};
+int tunnel_scratch_init(struct worker *worker);
+void tunnel_scratch_free(struct worker *worker);
+/* At the beginning of each turn of a worker. */
+void tunnel_turn_begin(struct worker *worker);
+static inline struct tunnel_scratch *tunnel_scratch(const struct worker *worker)
+{
+    return worker->scratch;
+}
+static inline const struct wg_now *tunnel_now(const struct worker *worker)
+{
+    return &tunnel_scratch(worker)->now;
+}
+
+/* The cases of the switch. */
+void tunnel_tun_ready(struct tunnel_lane *lane);
+void tunnel_socket_ready(struct tunnel_socket *socket, unsigned events);
+void tunnel_timer(struct tunnel *tunnel);
+/* Once a turn on worker 0: queued handshakes, what the core wants, memory of the dead. */
+void tunnel_turn(struct tunnel *tunnel);
+
+/* Sum over the lanes; worker 0, the others paused. */
+void tunnel_stats(const struct tunnel *tunnel, struct tunnel_stats *sum);
+
+/* --- between the files of the tunnel --- */
+
+void tunnel_act(struct tunnel *tunnel, const struct wg_output *out);
+void tunnel_send_message(struct tunnel *tunnel, const struct wg_endpoint *to, uint8_t tos, const uint8_t *message,
+    size_t n);
+/* An inner packet on its way out. header: virtio header or NULL for a plain, complete packet. */
+void tunnel_out(struct tunnel_lane *lane, const uint8_t header[VNET_HEADER_LEN], uint8_t *packet, size_t n);
+void tunnel_keepalive(struct tunnel_lane *lane, struct wg_peer *peer);
+void tunnel_flush(struct tunnel_lane *lane);
+/* The blocked batch's socket has room again. */
+void tunnel_resume(struct tunnel_lane *lane);
+void tunnel_handshakes(struct tunnel *tunnel);
+void tunnel_queue_free(struct tunnel *tunnel);
+/* Forgets the open batch and gives its buffer back. */
+void tunnel_batch_drop(struct tunnel_lane *lane);
+/* Datagrams of the carried tunnel `inner` to `to`: into the carrier's batch. */
+void tunnel_carry(struct tunnel_lane *lane, uint16_t port, const struct wg_endpoint *to, uint8_t tos,
+    const uint8_t *data, size_t length, size_t segment);
+
+/* Datagrams that arrived together from one address. */
+void tunnel_in(struct tunnel_lane *lane, const struct wg_endpoint *from, uint8_t tos, struct tunnel_datagram *datagrams,
+    unsigned n);
+/* Writes what tunnel_in has gathered. */
+void tunnel_in_finish(struct tunnel_lane *lane);
+
+void tunnel_stage(struct tunnel_lane *lane, struct wg_peer *peer, const uint8_t header[VNET_HEADER_LEN],
+    const uint8_t *packet, size_t n);
+void tunnel_stage_flush(struct tunnel_lane *lane, struct wg_peer *peer);
+void tunnel_stage_drop(struct tunnel *tunnel, struct wg_peer *peer, enum wg_drop why);
+bool tunnel_staged(struct wg_peer *peer);
+
+static inline struct tunnel_lane *tunnel_lane(struct tunnel *tunnel, const struct worker *worker)
+{
+    return &tunnel->lanes[worker->index < tunnel->config.workers ? worker->index : 0];
+}
+
+#endif

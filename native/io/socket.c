@@ -1,0 +1,166 @@
+#include "io/socket.h"
+
+#include <errno.h>
+#include <linux/udp.h>
+#include <netinet/in.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include "io/log.h"
+#include "io/feature.h"
+
+static int set_int(int fd, int level, int option, int value)
+{
+    return setsockopt(fd, level, option, &value, sizeof value) < 0 ? -errno : 0;
+}
+
+static void set_buffers(int fd, int bytes)
+{
+    /* Beyond rmem_max only the FORCE forms go, and those need CAP_NET_ADMIN outside a container. */
+    if (set_int(fd, SOL_SOCKET, SO_RCVBUFFORCE, bytes))
+        set_int(fd, SOL_SOCKET, SO_RCVBUF, bytes);
+    if (set_int(fd, SOL_SOCKET, SO_SNDBUFFORCE, bytes))
+        set_int(fd, SOL_SOCKET, SO_SNDBUF, bytes);
+}
+
+static int set_common(int fd, const struct socket_options *options)
+{
+    int error = 0;
+    if (options->mark)
+        error = socket_mark(fd, options->mark);
+    if (!error && options->device &&
+        setsockopt(fd, SOL_SOCKET, SO_BINDTODEVICE, options->device, (socklen_t)strlen(options->device)) < 0)
+        error = -errno;
+    if (!error && options->reuseport)
+        error = set_int(fd, SOL_SOCKET, SO_REUSEPORT, 1);
+    if (options->buffer)
+        set_buffers(fd, options->buffer);
+    return error;
+}
+
+static int set_udp(int fd, enum socket_purpose purpose, int family)
+{
+    bool v6 = family == AF_INET6;
+    int error = v6 ? set_int(fd, IPPROTO_IPV6, IPV6_V6ONLY, 1) : 0;
+    if (error || purpose != SOCKET_WIREGUARD)
+        return error;
+    /* The kernel's own WireGuard clears DF and lets the stack fragment. */
+    set_int(fd, v6 ? IPPROTO_IPV6 : IPPROTO_IP, v6 ? IPV6_MTU_DISCOVER : IP_MTU_DISCOVER,
+        v6 ? IPV6_PMTUDISC_DONT : IP_PMTUDISC_DONT);
+    error = set_int(fd, v6 ? IPPROTO_IPV6 : IPPROTO_IP, v6 ? IPV6_RECVPKTINFO : IP_PKTINFO, 1);
+    if (!error)
+        error = set_int(fd, v6 ? IPPROTO_IPV6 : IPPROTO_IP, v6 ? IPV6_RECVTCLASS : IP_RECVTOS, 1);
+    if (!error && feature_on(FEATURE_UDP_GRO)) {
+        int refused = set_int(fd, IPPROTO_UDP, UDP_GRO, 1);
+        if (refused)
+            feature_refused(FEATURE_UDP_GRO, strerror(-refused));
+    }
+    return error;
+}
+
+int socket_udp(enum socket_purpose purpose, int family, uint16_t port, const struct socket_options *options)
+{
+    int fd = socket(family, SOCK_DGRAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+    if (fd < 0)
+        return -errno;
+    int error = set_common(fd, options);
+    if (!error)
+        error = set_udp(fd, purpose, family);
+    struct sockaddr_in in4 = {.sin_family = AF_INET, .sin_port = htons(port)};
+    struct sockaddr_in6 in6 = {.sin6_family = AF_INET6, .sin6_port = htons(port)};
+    const struct sockaddr *address =
+        family == AF_INET ? (const struct sockaddr *)&in4 : (const struct sockaddr *)&in6;
+    if (!error && bind(fd, address, family == AF_INET ? sizeof in4 : sizeof in6) < 0)
+        error = -errno;
+    if (error) {
+        close(fd);
+        return error;
+    }
+    return fd;
+}
+
+uint16_t socket_port(int fd)
+{
+    union {
+        struct sockaddr any;
+        struct sockaddr_in in4;
+        struct sockaddr_in6 in6;
+    } address;
+    socklen_t size = sizeof address;
+    if (getsockname(fd, &address.any, &size) < 0)
+        return 0;
+    return ntohs(address.any.sa_family == AF_INET6 ? address.in6.sin6_port : address.in4.sin_port);
+}
+
+int socket_mark(int fd, uint32_t mark)
+{
+    return setsockopt(fd, SOL_SOCKET, SO_MARK, &mark, sizeof mark) < 0 ? -errno : 0;
+}
+
+static int unix_address(const char *path, struct sockaddr_un *address)
+{
+    memset(address, 0, sizeof *address);
+    address->sun_family = AF_UNIX;
+    if (strlen(path) >= sizeof address->sun_path)
+        return -ENAMETOOLONG;
+    strcpy(address->sun_path, path);
+    return 0;
+}
+
+int socket_unix_connect(const char *path)
+{
+    struct sockaddr_un address;
+    int error = unix_address(path, &address);
+    if (error)
+        return error;
+    int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    if (fd < 0)
+        return -errno;
+    if (connect(fd, (struct sockaddr *)&address, sizeof address) < 0) {
+        error = -errno;
+        close(fd);
+        return error;
+    }
+    return fd;
+}
+
+int socket_unix_listen(const char *path, unsigned mode)
+{
+    struct sockaddr_un address;
+    int error = unix_address(path, &address);
+    if (error)
+        return error;
+    int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+    if (fd < 0)
+        return -errno;
+    mode_t old = umask(0777 & ~mode);
+    int bound = bind(fd, (struct sockaddr *)&address, sizeof address);
+    if (bound < 0 && errno == EADDRINUSE) {
+        int probe = socket_unix_connect(path);
+        if (probe >= 0) {
+            close(probe);
+            errno = EADDRINUSE;
+        } else if (unlink(path) == 0) {
+            bound = bind(fd, (struct sockaddr *)&address, sizeof address);
+        }
+    }
+    error = bound < 0 ? -errno : 0;
+    umask(old);
+    if (!error && listen(fd, 16) < 0)
+        error = -errno;
+    if (error) {
+        close(fd);
+        return error;
+    }
+    return fd;
+}
+
+int socket_accept(int fd)
+{
+    int got = accept4(fd, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
+    return got < 0 ? -errno : got;
+}

@@ -1,0 +1,42 @@
+/* The one place where sockets are made. Each is told its purpose; mark, device, source address, buffers and the options
+ * that the purpose needs are set here, so that the engine's own traffic never loops into its own tunnel. */
+#ifndef FV_IO_SOCKET_H
+#define FV_IO_SOCKET_H
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <sys/socket.h>
+
+enum socket_purpose {
+    SOCKET_WIREGUARD, /* UDP: pktinfo, TOS, GRO, DF clear, reuseport among workers */
+    SOCKET_DNS,       /* UDP to a name server */
+    SOCKET_CONTROL,   /* unix stream, mode 0600 or 0700 */
+    SOCKET_PURPOSES
+};
+
+struct socket_options {
+    uint32_t mark;      /* SO_MARK; 0: none */
+    const char *device; /* SO_BINDTODEVICE; NULL: none */
+    bool reuseport;     /* several workers on one port */
+    int buffer;         /* bytes for SO_RCVBUF and SO_SNDBUF; 0: the kernel's own */
+};
+
+/* A non-blocking close-on-exec UDP socket of AF_INET or AF_INET6 (V6ONLY), bound to port (0: the kernel picks) on every
+ * address. Returns the descriptor or -errno. What the kernel refuses of the optional options is left out and counted in
+ * the feature table. */
+int socket_udp(enum socket_purpose purpose, int family, uint16_t port, const struct socket_options *options);
+
+/* The bound port, host order; 0 on failure. */
+uint16_t socket_port(int fd);
+/* Sets the mark of an open socket; 0 or -errno. */
+int socket_mark(int fd, uint32_t mark);
+
+/* A listening unix stream socket at path with this mode; a file of a dead process there is replaced, a living one's
+ * gives -EADDRINUSE. Returns the descriptor or -errno. */
+int socket_unix_listen(const char *path, unsigned mode);
+/* Connected to the unix socket at path, blocking; descriptor or -errno. */
+int socket_unix_connect(const char *path);
+/* Non-blocking accept; descriptor, -EAGAIN, or -errno. */
+int socket_accept(int fd);
+
+#endif
