@@ -11,7 +11,6 @@
 static const struct chacha_impl *const impls[] = {
 #ifdef FV_CHACHA_X86
     &chacha_avx512,
-    &chacha_avx2,
 #endif
     &chacha_libcrypto,
     &chacha_portable,
@@ -20,7 +19,6 @@ static const struct chacha_impl *const impls[] = {
 static const char *const names[] = {
 #ifdef FV_CHACHA_X86
     "avx512",
-    "avx2",
 #endif
     "libcrypto",
     "portable",

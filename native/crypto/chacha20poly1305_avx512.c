@@ -1,0 +1,525 @@
+/* ChaCha20-Poly1305 for AVX-512 with IFMA: many packets at once.
+ *
+ * Theory of operation. A packet of 1,420 bytes is 23 blocks of ChaCha20 (the first gives its one-time key) and 90 blocks
+ * of Poly1305 under a key that no other packet has. Working on one packet leaves vector lanes empty at its end and makes
+ * Poly1305 compute powers of r for 90 blocks only. So both run across packets:
+ *
+ *  - ChaCha20: 16 blocks in the 16 lanes of 32 bits, one state word a register. Which block of which packet a lane holds
+ *    does not matter to the rounds, so the blocks of up to 16 packets are lined up and taken 16 at a time; one-time keys
+ *    are blocks like any other. Only the last round of a chunk has empty lanes.
+ *  - Poly1305: 8 packets in the 8 lanes of 64 bits, in limbs of 44, 44 and 42 bits that VPMADD52 multiplies. A step takes
+ *    64 bytes (4 blocks) of every packet: h = (h + m0) r^4 + m1 r^3 + m2 r^2 + m3 r, with one carry for the four. The
+ *    packets are padded in front, not at the end: leading zero blocks without their 2^128 bit leave h = 0, so lanes of
+ *    different length all end at the same step, and the block of lengths is the last block of the last step everywhere.
+ *
+ * Packets are sorted by length first, so that those which share a Poly1305 group are alike. Opening takes the one-time
+ * keys of a chunk (16 lanes), authenticates, and deciphers what was authentic.
+ *
+ * Bounds: a limb of h or of a power of r is below 2^46, 20 times that below 2^51, so VPMADD52 sees every bit; twelve
+ * 52-bit halves add up below 2^56. */
+#include "crypto/chacha20poly1305_impl.h"
+
+#ifdef FV_CHACHA_X86
+
+#include <immintrin.h>
+#include <string.h>
+
+#include "crypto/secret.h"
+#include "wire/bytes.h"
+
+#define TARGET __attribute__((target("avx512f,avx512vl,avx512bw,avx512ifma,bmi2")))
+#define INLINE TARGET __attribute__((always_inline)) static inline
+
+enum { LANES = 16, GROUP = 8, CHUNK = 16, SORT = 64 };
+
+/* What a pass of ChaCha20 works on: lane i is block `block[i]` of the packet with counter hi:lo. */
+struct lanes {
+    uint32_t block[LANES], lo[LANES], hi[LANES];
+    uint32_t len[LANES]; /* bytes of this block, 1..64 */
+    uint8_t *dst[LANES];
+    const uint8_t *src[LANES];
+    unsigned n;
+};
+
+static const uint8_t zeros[64];
+
+#define QUARTER(a, b, c, d) \
+    do { \
+        a = _mm512_add_epi32(a, b), d = _mm512_rol_epi32(_mm512_xor_si512(d, a), 16); \
+        c = _mm512_add_epi32(c, d), b = _mm512_rol_epi32(_mm512_xor_si512(b, c), 12); \
+        a = _mm512_add_epi32(a, b), d = _mm512_rol_epi32(_mm512_xor_si512(d, a), 8); \
+        c = _mm512_add_epi32(c, d), b = _mm512_rol_epi32(_mm512_xor_si512(b, c), 7); \
+    } while (0)
+
+/* Four state words of 16 blocks each (w[i] lane j = word i of block j) to four words a block: out[j] holds, in its 128-bit
+ * quarters, those of blocks j, 4 + j, 8 + j and 12 + j. */
+INLINE void transpose_words(__m512i out[4], const __m512i w[4])
+{
+    __m512i a = _mm512_unpacklo_epi32(w[0], w[1]), b = _mm512_unpackhi_epi32(w[0], w[1]);
+    __m512i c = _mm512_unpacklo_epi32(w[2], w[3]), d = _mm512_unpackhi_epi32(w[2], w[3]);
+    out[0] = _mm512_unpacklo_epi64(a, c);
+    out[1] = _mm512_unpackhi_epi64(a, c);
+    out[2] = _mm512_unpacklo_epi64(b, d);
+    out[3] = _mm512_unpackhi_epi64(b, d);
+}
+
+/* A 4 x 4 matrix of 128-bit quarters, rows in, columns out. */
+INLINE void transpose_quarters(__m512i out[4], __m512i a, __m512i b, __m512i c, __m512i d)
+{
+    __m512i ab_low = _mm512_shuffle_i32x4(a, b, 0x44), ab_high = _mm512_shuffle_i32x4(a, b, 0xee);
+    __m512i cd_low = _mm512_shuffle_i32x4(c, d, 0x44), cd_high = _mm512_shuffle_i32x4(c, d, 0xee);
+    out[0] = _mm512_shuffle_i32x4(ab_low, cd_low, 0x88);
+    out[1] = _mm512_shuffle_i32x4(ab_low, cd_low, 0xdd);
+    out[2] = _mm512_shuffle_i32x4(ab_high, cd_high, 0x88);
+    out[3] = _mm512_shuffle_i32x4(ab_high, cd_high, 0xdd);
+}
+
+INLINE void xor_block(uint8_t *dst, const uint8_t *src, uint32_t n, __m512i stream)
+{
+    if (__builtin_expect(n == 64, 1)) {
+        _mm512_storeu_si512(dst, _mm512_xor_si512(stream, _mm512_loadu_si512(src)));
+    } else {
+        __mmask64 in = _bzhi_u64(~(uint64_t)0, n);
+        _mm512_mask_storeu_epi8(dst, in, _mm512_xor_si512(stream, _mm512_maskz_loadu_epi8(in, src)));
+    }
+}
+
+TARGET static void lanes_run(struct lanes *l, const uint32_t key[8])
+{
+    static const uint32_t sigma[4] = CHACHA_SIGMA;
+    __m512i x[16], start[16];
+    for (unsigned i = 0; i < 4; i++)
+        start[i] = _mm512_set1_epi32((int)sigma[i]);
+    for (unsigned i = 0; i < 8; i++)
+        start[4 + i] = _mm512_set1_epi32((int)key[i]);
+    start[12] = _mm512_loadu_si512(l->block);
+    start[13] = _mm512_setzero_si512();
+    start[14] = _mm512_loadu_si512(l->lo);
+    start[15] = _mm512_loadu_si512(l->hi);
+    for (unsigned i = 0; i < 16; i++)
+        x[i] = start[i];
+    for (unsigned i = 0; i < 10; i++) {
+        QUARTER(x[0], x[4], x[8], x[12]);
+        QUARTER(x[1], x[5], x[9], x[13]);
+        QUARTER(x[2], x[6], x[10], x[14]);
+        QUARTER(x[3], x[7], x[11], x[15]);
+        QUARTER(x[0], x[5], x[10], x[15]);
+        QUARTER(x[1], x[6], x[11], x[12]);
+        QUARTER(x[2], x[7], x[8], x[13]);
+        QUARTER(x[3], x[4], x[9], x[14]);
+    }
+    for (unsigned i = 0; i < 16; i++)
+        x[i] = _mm512_add_epi32(x[i], start[i]);
+    __m512i a[4], b[4], c[4], d[4];
+    transpose_words(a, x);
+    transpose_words(b, x + 4);
+    transpose_words(c, x + 8);
+    transpose_words(d, x + 12);
+    __m512i stream[4][4];
+    for (unsigned j = 0; j < 4; j++)
+        transpose_quarters(stream[j], a[j], b[j], c[j], d[j]);
+    for (unsigned i = 0; i < LANES; i++)
+        if (i < l->n)
+            xor_block(l->dst[i], l->src[i], l->len[i], stream[i % 4][i / 4]);
+    l->n = 0;
+}
+
+INLINE void lanes_add(struct lanes *l, const uint32_t key[8], uint8_t *dst, const uint8_t *src, uint32_t n,
+                      uint32_t block, uint64_t counter)
+{
+    unsigned i = l->n++;
+    l->dst[i] = dst;
+    l->src[i] = src;
+    l->len[i] = n;
+    l->block[i] = block;
+    l->lo[i] = (uint32_t)counter;
+    l->hi[i] = (uint32_t)(counter >> 32);
+    if (l->n == LANES)
+        lanes_run(l, key);
+}
+
+/* Every block of a packet's text: n bytes from block 1 on. */
+INLINE void lanes_add_text(struct lanes *l, const uint32_t key[8], uint8_t *dst, const uint8_t *src, uint32_t n,
+                           uint64_t counter)
+{
+    for (uint32_t at = 0, block = 1; at < n; at += 64, block++)
+        lanes_add(l, key, dst + at, src + at, MIN(n - at, 64u), block, counter);
+}
+
+INLINE void lanes_flush(struct lanes *l, const uint32_t key[8])
+{
+    if (l->n)
+        lanes_run(l, key);
+}
+
+/* ---- Poly1305 ---- */
+
+/* Sums of products by limb: low halves, and high halves that weigh 2^52 more. */
+struct sum {
+    __m512i low[3], high[3];
+};
+
+/* A multiplier: r, and 20 r for what wraps around (a limb at 2^132 = 4 * 2^130 counts 20 at 2^0). */
+struct factor {
+    __m512i r[3], s[3]; /* s[0] is not used */
+};
+
+#define MASK44 _mm512_set1_epi64(0xfffffffffff)
+#define MASK42 _mm512_set1_epi64(0x3ffffffffff)
+
+INLINE void sum_add_one(struct sum *s, unsigned limb, __m512i a, __m512i b)
+{
+    s->low[limb] = _mm512_madd52lo_epu64(s->low[limb], a, b);
+    s->high[limb] = _mm512_madd52hi_epu64(s->high[limb], a, b);
+}
+
+INLINE void sum_add(struct sum *s, const __m512i a[3], const struct factor *f)
+{
+    sum_add_one(s, 0, a[0], f->r[0]);
+    sum_add_one(s, 1, a[0], f->r[1]);
+    sum_add_one(s, 2, a[0], f->r[2]);
+    sum_add_one(s, 0, a[1], f->s[2]);
+    sum_add_one(s, 1, a[1], f->r[0]);
+    sum_add_one(s, 2, a[1], f->r[1]);
+    sum_add_one(s, 0, a[2], f->s[1]);
+    sum_add_one(s, 1, a[2], f->s[2]);
+    sum_add_one(s, 2, a[2], f->r[0]);
+}
+
+INLINE __m512i times5(__m512i x)
+{
+    return _mm512_add_epi64(x, _mm512_slli_epi64(x, 2));
+}
+
+/* The sum as three limbs; limb 1 may keep a bit or two above 44. */
+INLINE void sum_carry(__m512i h[3], const struct sum *s)
+{
+    __m512i d0 = s->low[0];
+    __m512i d1 = _mm512_add_epi64(s->low[1], _mm512_slli_epi64(s->high[0], 8));
+    __m512i d2 = _mm512_add_epi64(s->low[2], _mm512_slli_epi64(s->high[1], 8));
+    d1 = _mm512_add_epi64(d1, _mm512_srli_epi64(d0, 44));
+    d2 = _mm512_add_epi64(d2, _mm512_srli_epi64(d1, 44));
+    __m512i over = _mm512_add_epi64(_mm512_srli_epi64(d2, 42), _mm512_slli_epi64(s->high[2], 10));
+    d0 = _mm512_add_epi64(_mm512_and_si512(d0, MASK44), times5(over));
+    h[0] = _mm512_and_si512(d0, MASK44);
+    h[1] = _mm512_add_epi64(_mm512_and_si512(d1, MASK44), _mm512_srli_epi64(d0, 44));
+    h[2] = _mm512_and_si512(d2, MASK42);
+}
+
+INLINE struct sum sum_zero(void)
+{
+    struct sum s;
+    for (unsigned i = 0; i < 3; i++)
+        s.low[i] = s.high[i] = _mm512_setzero_si512();
+    return s;
+}
+
+INLINE void factor_set(struct factor *f, const __m512i r[3])
+{
+    for (unsigned i = 0; i < 3; i++) {
+        f->r[i] = r[i];
+        f->s[i] = _mm512_slli_epi64(times5(r[i]), 2);
+    }
+}
+
+INLINE void split(__m512i m[3], __m512i low, __m512i high)
+{
+    m[0] = _mm512_and_si512(low, MASK44);
+    m[1] = _mm512_and_si512(_mm512_or_si512(_mm512_srli_epi64(low, 44), _mm512_slli_epi64(high, 20)), MASK44);
+    m[2] = _mm512_srli_epi64(high, 24);
+}
+
+/* 64 bytes of each of 8 packets -> word i of every packet in w[i]. */
+INLINE void transpose_packets(__m512i w[8], const __m512i p[8])
+{
+    __m512i even[4], odd[4], column[4];
+    for (unsigned i = 0; i < 4; i++) {
+        even[i] = _mm512_unpacklo_epi64(p[2 * i], p[2 * i + 1]);
+        odd[i] = _mm512_unpackhi_epi64(p[2 * i], p[2 * i + 1]);
+    }
+    transpose_quarters(column, even[0], even[1], even[2], even[3]);
+    for (unsigned i = 0; i < 4; i++)
+        w[2 * i] = column[i];
+    transpose_quarters(column, odd[0], odd[1], odd[2], odd[3]);
+    for (unsigned i = 0; i < 4; i++)
+        w[2 * i + 1] = column[i];
+}
+
+/* 8 packets to authenticate: n bytes at m, the one-time key at otk. */
+struct group {
+    const uint8_t *m[GROUP];
+    const uint8_t *otk[GROUP];
+    uint64_t len[GROUP];
+};
+
+/* The bytes of [0, len) that lie in [at, at + 64), the others as zeros. */
+INLINE __m512i load_part(const uint8_t *m, int64_t at, int64_t len)
+{
+    int64_t from = at < 0 ? -at : 0, to = MIN(len - at, 64);
+    if (from >= to)
+        return _mm512_setzero_si512();
+    __mmask64 in = _bzhi_u64(~(uint64_t)0, (unsigned)to) >> from << from;
+    return _mm512_maskz_loadu_epi8(in, (const void *)((uintptr_t)m + (uintptr_t)at));
+}
+
+/* h = (h + m0) r^4 + m1 r^3 + m2 r^2 + m3 r; power[i] is r^(4 - i); the blocks' 2^128 is in bit[i]. */
+INLINE void poly_step(__m512i h[3], const __m512i w[8], const struct factor power[4], const __m512i bit[4])
+{
+    struct sum s = sum_zero();
+    __m512i m[3];
+    for (unsigned i = 3; i > 0; i--) { /* these do not wait for h */
+        split(m, w[2 * i], w[2 * i + 1]);
+        m[2] = _mm512_or_si512(m[2], bit[i]);
+        sum_add(&s, m, &power[i]);
+    }
+    split(m, w[0], w[1]);
+    m[2] = _mm512_or_si512(m[2], bit[0]);
+    for (unsigned i = 0; i < 3; i++)
+        m[i] = _mm512_add_epi64(m[i], h[i]);
+    sum_add(&s, m, &power[0]);
+    sum_carry(h, &s);
+}
+
+TARGET static void poly_group(const struct group *g, uint64_t tag_low[GROUP], uint64_t tag_high[GROUP])
+{
+    const __m512i one = _mm512_set1_epi64((int64_t)1 << 40); /* 2^128 in the third limb */
+    struct factor power[4];
+    __m512i p[8], w[8], h[3], pad_low, pad_high, bit[4];
+
+    for (unsigned i = 0; i < GROUP; i++)
+        p[i] = _mm512_loadu_si512(g->otk[i]);
+    transpose_packets(w, p);
+    pad_low = w[2];
+    pad_high = w[3];
+    split(h, _mm512_and_si512(w[0], _mm512_set1_epi64(0x0ffffffc0fffffff)),
+          _mm512_and_si512(w[1], _mm512_set1_epi64(0x0ffffffc0ffffffc)));
+    factor_set(&power[3], h);
+    for (unsigned i = 3; i > 0; i--) {
+        struct sum s = sum_zero();
+        sum_add(&s, h, &power[3]);
+        sum_carry(h, &s);
+        factor_set(&power[i - 1], h);
+    }
+
+    /* Front padding: lane i's first block is block skip[i] of the common row of 4 * steps blocks. */
+    uint64_t blocks[GROUP], skip[GROUP], longest = 0, most = 0;
+    for (unsigned i = 0; i < GROUP; i++) {
+        blocks[i] = (g->len[i] + 15) / 16 + 1;
+        longest = MAX(longest, blocks[i]);
+    }
+    uint64_t steps = (longest + 3) / 4, step = 0;
+    for (unsigned i = 0; i < GROUP; i++) {
+        skip[i] = 4 * steps - blocks[i];
+        most = MAX(most, skip[i]);
+    }
+    const __m512i skips = _mm512_loadu_si512(skip);
+    h[0] = h[1] = h[2] = _mm512_setzero_si512();
+
+    /* Until every lane has begun. */
+    for (; step < steps - 1 && 4 * step < most; step++) {
+        for (unsigned i = 0; i < GROUP; i++)
+            p[i] = load_part(g->m[i], 16 * ((int64_t)(4 * step) - (int64_t)skip[i]), (int64_t)g->len[i]);
+        for (unsigned i = 0; i < 4; i++)
+            bit[i] = _mm512_maskz_mov_epi64(
+                _mm512_cmple_epu64_mask(skips, _mm512_set1_epi64((int64_t)(4 * step + i))), one);
+        transpose_packets(w, p);
+        poly_step(h, w, power, bit);
+    }
+    /* Whole 64 bytes everywhere. */
+    const uint8_t *m[GROUP];
+    for (unsigned i = 0; i < GROUP; i++)
+        m[i] = (const uint8_t *)((uintptr_t)g->m[i] + 16 * (uintptr_t)(4 * step - skip[i]));
+    for (unsigned i = 0; i < 4; i++)
+        bit[i] = one;
+    for (; step < steps - 1; step++) {
+        for (unsigned i = 0; i < GROUP; i++) {
+            p[i] = _mm512_loadu_si512(m[i]);
+            m[i] += 64;
+        }
+        transpose_packets(w, p);
+        poly_step(h, w, power, bit);
+    }
+    /* The last one: up to three blocks of text, the last of them filled up with zeros, and the lengths. */
+    for (unsigned i = 0; i < GROUP; i++)
+        p[i] = load_part(g->m[i], 16 * ((int64_t)(4 * step) - (int64_t)skip[i]), (int64_t)g->len[i]);
+    for (unsigned i = 0; i < 4; i++)
+        bit[i] =
+            _mm512_maskz_mov_epi64(_mm512_cmple_epu64_mask(skips, _mm512_set1_epi64((int64_t)(4 * step + i))), one);
+    transpose_packets(w, p);
+    w[6] = _mm512_setzero_si512();
+    w[7] = _mm512_loadu_si512(g->len);
+    poly_step(h, w, power, bit);
+
+    /* h mod 2^130 - 5: carry until every limb is in its bits, then take h - p when that is not negative. */
+    for (unsigned turn = 0; turn < 2; turn++) {
+        h[1] = _mm512_add_epi64(h[1], _mm512_srli_epi64(h[0], 44));
+        h[0] = _mm512_and_si512(h[0], MASK44);
+        h[2] = _mm512_add_epi64(h[2], _mm512_srli_epi64(h[1], 44));
+        h[1] = _mm512_and_si512(h[1], MASK44);
+        h[0] = _mm512_add_epi64(h[0], times5(_mm512_srli_epi64(h[2], 42)));
+        h[2] = _mm512_and_si512(h[2], MASK42);
+    }
+    h[1] = _mm512_add_epi64(h[1], _mm512_srli_epi64(h[0], 44));
+    h[0] = _mm512_and_si512(h[0], MASK44);
+    __m512i g0 = _mm512_add_epi64(h[0], _mm512_set1_epi64(5));
+    __m512i g1 = _mm512_add_epi64(h[1], _mm512_srli_epi64(g0, 44));
+    __m512i g2 = _mm512_add_epi64(h[2], _mm512_srli_epi64(g1, 44));
+    __mmask8 take = _mm512_test_epi64_mask(g2, _mm512_set1_epi64((int64_t)1 << 42));
+    h[0] = _mm512_mask_and_epi64(h[0], take, g0, MASK44);
+    h[1] = _mm512_mask_and_epi64(h[1], take, g1, MASK44);
+    h[2] = _mm512_mask_and_epi64(h[2], take, g2, MASK42);
+    __m512i low = _mm512_or_si512(h[0], _mm512_slli_epi64(h[1], 44));
+    __m512i high = _mm512_or_si512(_mm512_srli_epi64(h[1], 20), _mm512_slli_epi64(h[2], 24));
+    low = _mm512_add_epi64(low, pad_low);
+    high = _mm512_add_epi64(high, pad_high);
+    high = _mm512_mask_add_epi64(high, _mm512_cmplt_epu64_mask(low, pad_low), high, _mm512_set1_epi64(1));
+    _mm512_storeu_si512(tag_low, low);
+    _mm512_storeu_si512(tag_high, high);
+}
+
+/* ---- Batches ---- */
+
+/* Longest first. Batches are mostly of equal packets, which costs one comparison each. */
+static void sort_jobs(struct chacha_job **order, struct chacha_job *jobs, unsigned n)
+{
+    for (unsigned i = 0; i < n; i++) {
+        unsigned k = i;
+        for (; k > 0 && order[k - 1]->len < jobs[i].len; k--)
+            order[k] = order[k - 1];
+        order[k] = &jobs[i];
+    }
+}
+
+static void key_words(uint32_t words[8], const uint8_t key[CHACHA_KEY])
+{
+    for (unsigned i = 0; i < 8; i++)
+        words[i] = load_le32(key + 4 * i);
+}
+
+/* The tags of n <= CHUNK packets of ciphertext at dst (sealing) or src (opening). */
+static void tags_of(struct chacha_job *const *jobs, unsigned n, uint8_t otk[CHUNK][64], bool opening,
+                    uint64_t low[CHUNK], uint64_t high[CHUNK])
+{
+    for (unsigned at = 0; at < n; at += GROUP) {
+        struct group g;
+        for (unsigned i = 0; i < GROUP; i++) {
+            unsigned k = at + i < n ? at + i : at; /* an empty lane repeats the first */
+            g.m[i] = opening ? jobs[k]->src : jobs[k]->dst;
+            g.len[i] = opening ? jobs[k]->len - CHACHA_TAG : jobs[k]->len;
+            g.otk[i] = otk[k];
+        }
+        poly_group(&g, low + at, high + at);
+    }
+}
+
+TARGET static void seal_chunk(const uint32_t key[8], struct chacha_job *const *jobs, unsigned n, struct lanes *l,
+                              uint8_t otk[CHUNK][64])
+{
+    uint64_t low[CHUNK], high[CHUNK];
+    for (unsigned i = 0; i < n; i++) {
+        lanes_add(l, key, otk[i], zeros, 64, 0, jobs[i]->counter);
+        lanes_add_text(l, key, jobs[i]->dst, jobs[i]->src, jobs[i]->len, jobs[i]->counter);
+    }
+    lanes_flush(l, key);
+    tags_of(jobs, n, otk, false, low, high);
+    for (unsigned i = 0; i < n; i++) {
+        store_le64(jobs[i]->dst + jobs[i]->len, low[i]);
+        store_le64(jobs[i]->dst + jobs[i]->len + 8, high[i]);
+    }
+}
+
+TARGET static unsigned open_chunk(const uint32_t key[8], struct chacha_job *const *jobs, unsigned n, struct lanes *l,
+                                  uint8_t otk[CHUNK][64])
+{
+    uint64_t low[CHUNK], high[CHUNK];
+    unsigned failed = 0;
+    for (unsigned i = 0; i < n; i++)
+        lanes_add(l, key, otk[i], zeros, 64, 0, jobs[i]->counter);
+    lanes_flush(l, key);
+    tags_of(jobs, n, otk, true, low, high);
+    for (unsigned i = 0; i < n; i++) {
+        uint32_t len = jobs[i]->len - CHACHA_TAG;
+        uint8_t tag[CHACHA_TAG];
+        store_le64(tag, low[i]);
+        store_le64(tag + 8, high[i]);
+        jobs[i]->ok = secret_equal(tag, jobs[i]->src + len, CHACHA_TAG);
+        if (jobs[i]->ok)
+            lanes_add_text(l, key, jobs[i]->dst, jobs[i]->src, len, jobs[i]->counter);
+        else
+            failed++;
+    }
+    lanes_flush(l, key);
+    return failed;
+}
+
+static void avx512_seal_batch(const uint8_t key[CHACHA_KEY], struct chacha_job *jobs, unsigned n)
+{
+    struct chacha_job *order[SORT];
+    struct lanes l;
+    uint8_t otk[CHUNK][64];
+    uint32_t words[8];
+    memset(&l, 0, sizeof l);
+    key_words(words, key);
+    for (unsigned done = 0; done < n; done += SORT) {
+        unsigned some = MIN(n - done, (unsigned)SORT);
+        sort_jobs(order, jobs + done, some);
+        for (unsigned at = 0; at < some; at += CHUNK)
+            seal_chunk(words, order + at, MIN(some - at, (unsigned)CHUNK), &l, otk);
+    }
+    secret_wipe(otk, sizeof otk);
+    secret_wipe(words, sizeof words);
+}
+
+static unsigned avx512_open_batch(const uint8_t key[CHACHA_KEY], struct chacha_job *jobs, unsigned n)
+{
+    struct chacha_job *order[SORT];
+    struct lanes l;
+    uint8_t otk[CHUNK][64];
+    uint32_t words[8];
+    unsigned failed = 0;
+    memset(&l, 0, sizeof l);
+    key_words(words, key);
+    for (unsigned done = 0; done < n; done += SORT) {
+        unsigned some = MIN(n - done, (unsigned)SORT), whole = some;
+        sort_jobs(order, jobs + done, some);
+        for (; whole > 0 && order[whole - 1]->len < CHACHA_TAG; whole--) { /* too short for a tag: the last ones */
+            order[whole - 1]->ok = false;
+            failed++;
+        }
+        for (unsigned at = 0; at < whole; at += CHUNK)
+            failed += open_chunk(words, order + at, MIN(whole - at, (unsigned)CHUNK), &l, otk);
+    }
+    secret_wipe(otk, sizeof otk);
+    secret_wipe(words, sizeof words);
+    return failed;
+}
+
+static bool avx512_usable(void)
+{
+    __builtin_cpu_init();
+    return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512vl") &&
+           __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512ifma") && __builtin_cpu_supports("bmi2");
+}
+
+static void avx512_seal(uint8_t *dst, const uint8_t *src, size_t n, const uint8_t *ad, size_t ad_len,
+                        const uint8_t nonce[CHACHA_NONCE], const uint8_t key[CHACHA_KEY])
+{
+    chacha_libcrypto.seal(dst, src, n, ad, ad_len, nonce, key);
+}
+
+static bool avx512_open(uint8_t *dst, const uint8_t *src, size_t n, const uint8_t *ad, size_t ad_len,
+                        const uint8_t nonce[CHACHA_NONCE], const uint8_t key[CHACHA_KEY])
+{
+    return chacha_libcrypto.open(dst, src, n, ad, ad_len, nonce, key);
+}
+
+const struct chacha_impl chacha_avx512 = {
+    .name = "avx512",
+    .usable = avx512_usable,
+    .seal_batch = avx512_seal_batch,
+    .open_batch = avx512_open_batch,
+    .seal = avx512_seal,
+    .open = avx512_open,
+};
+
+#endif
