@@ -1,0 +1,43 @@
+"""What the engine will hold at most: memory and descriptors, from the plan alone.
+
+The sizes are the engine's own, rounded up; `tests/test_plan_ceilings.py` holds the engine to them.
+"""
+
+import msgspec
+
+from fv.plan.text import Plan
+
+BASE = 2 << 20  # code, stacks, loop, log ring of an engine without a device
+WORKER = 256 << 10  # stack touched, message headers, iovecs
+PEER = 1 << 10  # an idle peer, its part of the trie included
+HANDSHAKE = 1 << 10  # three key pairs and a handshake under way, for a peer that talks
+NAT_ENTRY = 96  # an entry and its part of both hash tables
+
+
+class Ceiling(msgspec.Struct, frozen=True):
+    what: str
+    bytes: int = 0
+    descriptors: int = 0
+    how: str = ""
+
+
+def ceilings(plan: Plan) -> tuple[Ceiling, ...]:
+    engine = next(iter(plan.of("engine")), None)
+    workers = int(engine.get("workers")) if engine else 1
+    memory = int(engine.get("memory")) if engine else 0
+    out = [
+        Ceiling("engine", BASE, 8, "program, log ring; standard streams, control socket, signals, netlink, reserve"),
+        Ceiling("workers", workers * WORKER, workers * 3, f"{workers} x 256 KiB; epoll, timer, wake-up each"),
+        Ceiling("leases", memory, 0, "[engine] memory: every buffer under one budget"),
+    ]
+    for device in plan.of("wireguard"):
+        peers = len(device.all("public_key"))
+        tun = workers if device.get("tun") == "true" else 0
+        sockets = 0 if device.get("detour") else 2 * workers
+        how = f"{peers} peers x 2 KiB; {tun} TUN queues, {sockets} UDP sockets, 9 for its configuration socket"
+        out.append(Ceiling(f"wireguard {device.name}", peers * (PEER + HANDSHAKE), tun + sockets + 9, how))
+    for nat in plan.of("nat"):
+        entries = int(nat.get("entries"))
+        out.append(Ceiling(f"nat {nat.name}", entries * NAT_ENTRY, 0, f"{entries} entries x {NAT_ENTRY} bytes"))
+    total = sum(item.bytes for item in out)
+    return (*out, Ceiling("total", total, sum(item.descriptors for item in out)))

@@ -1,0 +1,32 @@
+"""What the compiler is told about the host. Gathered by `fv/host.py`, or written down by a test."""
+
+import msgspec
+
+
+class Link(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    name: str
+    mtu: int
+    kind: str = ""  # as `ip -d link` says: veth, bridge, ppp ...; empty for hardware
+    addresses: tuple[str, ...] = ()  # with prefix length
+
+
+class Route(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A route of the main table."""
+
+    prefix: str  # 0.0.0.0/0 and ::/0 for the defaults
+    dev: str
+    via: str = ""
+    mtu: int = 0  # the route's own MTU; 0: the link's
+    metric: int = 0
+
+
+class Facts(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    links: tuple[Link, ...] = ()
+    routes: tuple[Route, ...] = ()
+    names: dict[str, tuple[str, ...]] = {}  # addresses of endpoint host names, as far as they were resolved
+    strict_reverse: tuple[str, ...] = ()  # interfaces whose effective rp_filter is 1
+    accept_ra: tuple[str, ...] = ()  # interfaces whose accept_ra is 1: forwarding would turn it off
+    ipv6: bool = True
+
+    def link(self, name: str) -> Link | None:
+        return next((link for link in self.links if link.name == name), None)
