@@ -8,11 +8,12 @@ Each name is one of CHECKS in tests/machine.py or a program in PATH. What is lac
 summary counts the skipped tests by what was lacking, so that nothing is left out in silence.
 """
 
+import os
 from pathlib import Path
 
 import pytest
 
-from tests.machine import CHECKS, ROOT, machine_has
+from tests.machine import ROOT, SANITIZER_ENV, how_to_get, machine_has
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -21,6 +22,15 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption("--build-asan", default=str(ROOT / "build-asan"), help="the same with ASan and UBSan")
     group.addoption("--build-fuzz", default=str(ROOT / "build-fuzz"), help="the folder with the fuzz targets")
     group.addoption("--fuzz-seconds", type=int, default=60, help="how long each fuzz target runs")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Programs that look for the engine themselves take the one under test; a sanitizer's finding ends it."""
+    fvd = str(Path(config.getoption("--build")) / "fvd")
+    os.environ.setdefault("FVD", fvd)  # the tests' own helpers
+    os.environ.setdefault("FV_FVD", fvd)  # fv/engine.py
+    for name, value in SANITIZER_ENV.items():
+        os.environ.setdefault(name, value)
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -42,7 +52,7 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     terminalreporter.section("skipped here")
     for reason, tests in sorted(lacking.items()):
         name = reason.removeprefix("needs ")
-        hint = f" ({CHECKS[name][1]})" if reason.startswith("needs ") and name in CHECKS else ""
+        hint = f" ({how_to_get(name)})" if reason.startswith("needs ") else ""
         terminalreporter.line(f"{len(tests)} skipped, {reason}{hint}:")
         for test in tests:
             terminalreporter.line(f"    {test}")

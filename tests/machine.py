@@ -6,6 +6,8 @@ import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
+from lab.peers import PEERS
+
 ROOT = Path(__file__).resolve().parent.parent
 
 
@@ -30,6 +32,12 @@ def _can_open_kvm() -> bool:
     return os.access("/dev/kvm", os.R_OK | os.W_OK)
 
 
+# A sanitizer's finding is a failure even where the program would have gone on.
+SANITIZER_ENV = {
+    "ASAN_OPTIONS": "detect_stack_use_after_return=1:strict_string_checks=1",
+    "UBSAN_OPTIONS": "halt_on_error=1:print_stacktrace=1",
+}
+
 # name -> (can it be had here, what to do where it cannot)
 CHECKS: dict[str, tuple[Callable[[], bool], str]] = {
     "root": (_is_root, "run as root, or by ./task, which makes a user namespace"),
@@ -48,3 +56,12 @@ def machine_has(name: str) -> bool:
     if name not in _found:
         _found[name] = CHECKS[name][0]() if name in CHECKS else shutil.which(name) is not None
     return _found[name]
+
+
+def how_to_get(name: str) -> str:
+    """The one thing to do where it is lacking."""
+    if name in CHECKS:
+        return CHECKS[name][1]
+    if name in {peer.name for peer in PEERS}:
+        return "./task peers builds it"
+    return f"install {name}; ./task does that before a test job where the distribution has it"

@@ -12,8 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.machine import ROOT
-from tests.test_native import SANITIZER_ENV
+from tests.machine import ROOT, SANITIZER_ENV
 
 TARGETS = sorted(p.stem.removesuffix("_fuzz") for p in (ROOT / "native" / "fuzz").glob("*_fuzz.c"))
 

@@ -7,13 +7,8 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from tests.machine import ROOT
+from tests.machine import ROOT, SANITIZER_ENV
 
-# A sanitizer's finding is a failure even where the program would have gone on.
-SANITIZER_ENV = {
-    "ASAN_OPTIONS": "detect_stack_use_after_return=1:strict_string_checks=1",
-    "UBSAN_OPTIONS": "halt_on_error=1:print_stacktrace=1",
-}
 # label -> (the option that names the folder, the job that builds it)
 BUILDS = {"plain": ("--build", "build"), "asan": ("--build-asan", "build:asan")}
 
