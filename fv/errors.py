@@ -63,9 +63,9 @@ def _alone(error: FvError) -> FvError:
 
 def nearest(word: str, known: Iterable[str]) -> str:
     """The known word that was probably meant, or an empty string."""
-    words = list(known)
+    words = {name.lower(): name for name in known}
     close = difflib.get_close_matches(word.lower().replace("-", "_"), words, n=1, cutoff=0.6)
-    return close[0] if close else ""
+    return words[close[0]] if close else ""
 
 
 def unknown_hint(word: str, known: Iterable[str]) -> str:

@@ -16,6 +16,7 @@ from fv.errors import FvError
 
 KEY = "YDmCPu0DqBkLQ2LrDUYOgwUKgr/qc/NuE+2SsH7xvGI="
 OTHER = "vT0z9Ex7ZpDfGWgEmLhpCHV2AzUcuexqsVeHLrIWW2k="
+THIRD = "jWEmFfLJmBMd1TF5xF9SyxOGOnGrRFmNnnSdbFTY0ys="
 
 TOML = f"""# edge
 version = 1
@@ -125,21 +126,24 @@ def changed(old: str, new: str) -> str:
 
 
 @pytest.mark.parametrize(("text", "line", "key", "message"), [
-    (changed("listen_port = 51820", "listen_prot = 51820"), 9, "endpoints[0].listen_prot", "did you mean 'listen_port'"),
+    (changed("listen_port = 51820", "listen_prot = 51820"),
+     9, "endpoints[0].listen_prot", "did you mean 'listen_port'"),
     (changed("port = 51820\npers", "Port = 51820\npers"), 15, "endpoints[0].peers[0].Port", "did you mean 'port'"),
     (changed("[engine]", "[engin]"), 18, "engin", "did you mean 'engine'"),
-    (changed("listen_port = 51820", 'listen_port = "51820"'), 9, "endpoints[0].listen_port", "this is a text; it should be a number"),
+    (changed("listen_port = 51820", 'listen_port = "51820"'),
+     9, "endpoints[0].listen_port", "this is a text; it should be a number"),
     (changed("listen_port = 51820", "listen_port = 65536"), 9, "endpoints[0].listen_port", "65535"),
     (changed(f'public_key = "{OTHER}"\n', ""), 11, "endpoints[0].peers[0]", "public_key is missing"),
     (changed('type = "wireguard"', 'type = "tailscale"'), 5, "endpoints[0].type", "does not have this type"),
-    (changed("listen_port = 51820", 'bind_interface = "eth0"'), 9, "endpoints[0].bind_interface", "fv does not have this yet"),
+    (changed("listen_port = 51820", 'bind_interface = "eth0"'),
+     9, "endpoints[0].bind_interface", "fv does not have this yet"),
     (changed("version = 1", "version = 2"), 2, "version", "newer than this fv"),
     (changed("[engine]", "[[inbounds]]\n[engine]"), 18, "inbounds", "fv does not have this yet"),
     (changed("memory", 'log_level = "loud"\nmemory'), 19, "engine.log_level", "one of debug, error, info, warning"),
     (changed('"8MiB"', '"8 miles"'), 19, "engine.memory", "16MiB"),
     (changed('"10.7.0.2/32"', '"10.7.0.256/32"'), 7, "endpoints[0].address", "10.7.0.2/24"),
     (changed('"::/0"', '"::/200"'), 13, "endpoints[0].peers[0].allowed_ips[1]", "prefix"),
-    (changed('"::/0"]', '"0.0.0.0/0"]\n[[endpoints.peers]]\npublic_key = "jWEmFfLJmBMd1TF5xF9SyxOGOnGrRFmNnnSdbFTY0ys="\n'
+    (changed('"::/0"]', f'"0.0.0.0/0"]\n[[endpoints.peers]]\npublic_key = "{THIRD}"\n'
              'allowed_ips = ["0.0.0.0/0"]'), 16, "endpoints[0].peers[1].allowed_ips[0]", "belongs to peers[0] already"),
     (changed(OTHER, OTHER[:-3]), 12, "endpoints[0].peers[0].public_key", "41 characters"),
     (changed('"192.0.2.1"', '"192.0.2.1:51820"'), 14, "endpoints[0].peers[0].address", "the port is its own field"),
@@ -149,7 +153,8 @@ def changed(old: str, new: str) -> str:
     (changed("listen_port = 51820", "mtu = 100"), 9, "endpoints[0].mtu", "576 to 65535"),
     (changed("listen_port = 51820", 'udp_timeout = "30s"'), 9, "endpoints[0].udp_timeout", "5m"),
     (changed('"25s"', '"soon"'), 16, "endpoints[0].peers[0].persistent_keepalive_interval", "25s"),
-    (changed("allowed_ips", "reserved = [1, 2, 3]\nallowed_ips"), 13, "endpoints[0].peers[0].reserved", "reserved bytes"),
+    (changed("allowed_ips", "reserved = [1, 2, 3]\nallowed_ips"),
+     13, "endpoints[0].peers[0].reserved", "reserved bytes"),
     (changed('lan = ["eth1"]', ""), 21, "gateway", "nothing goes into the tunnel"),
     (changed('lan = ["eth1"]', 'lan = ["eth1", "no/such"]'), 22, "gateway.lan[1]", "neither an interface nor a prefix"),
     (changed('lan = ["eth1"]', 'lan = ["eth1"]\nkill_switch = { on_stop = "shut" }'), 23, "gateway.kill_switch.on_stop",

@@ -233,6 +233,8 @@ class _Check:
                 self.take(("gateway", key, index), lambda word=word: values.prefix(word))  # type: ignore[misc]
         for index, word in enumerate(gateway.dns):
             self.take(("gateway", "dns", index), lambda word=word: values.address(word))  # type: ignore[misc]
+        if gateway.dns and not gateway.everything:
+            self.wrong(("gateway", "dns"), "only this host's own resolver can be set yet", "needs `everything = true`")
         if not (gateway.lan or gateway.everything):
             self.wrong(
                 ("gateway",),
