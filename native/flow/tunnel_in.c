@@ -57,7 +57,7 @@ static void queue_add(struct tunnel_lane *lane, const struct wg_endpoint *from, 
 {
     struct tunnel *tunnel = lane->tunnel;
     if (n > WG_HANDSHAKE_MAX) {
-        wg_device_count(tunnel->core, WG_DROP_HANDSHAKE_SHORT, 1);
+        wg_device_count(tunnel->core, WG_DROP_HANDSHAKE_SIZE, 1);
         return;
     }
     struct tunnel_handshake *slot =
@@ -251,7 +251,7 @@ void tunnel_in(struct tunnel_lane *lane, const struct wg_endpoint *from, uint8_t
         uint32_t length = datagrams[i].length;
         if (length < 4 || load_le32(data) != WG_TYPE_DATA) {
             if (length < 4)
-                wg_device_count(lane->tunnel->core, WG_DROP_HANDSHAKE_SHORT, 1);
+                wg_device_count(lane->tunnel->core, WG_DROP_HANDSHAKE_SIZE, 1);
             else
                 queue_add(lane, from, data, length);
             i++;

@@ -237,6 +237,8 @@ static void batch_add(struct tunnel_lane *lane, uint8_t *at, uint32_t n, uint32_
 static uint32_t split_length(const struct vnet_split *s)
 {
     uint32_t left = s->ip.length - s->head - s->offset;
+    if (!s->super)
+        return s->ip.length;
     return s->head + MIN(s->size, left);
 }
 

@@ -161,6 +161,11 @@ int file_poke(const char *path, const void *data, size_t n)
     return error;
 }
 
+int file_remove(const char *path)
+{
+    return unlink(path) < 0 && errno != ENOENT ? -errno : 0;
+}
+
 int file_make_folder(const char *path)
 {
     char folder[PATH_MAX];

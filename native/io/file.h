@@ -20,6 +20,9 @@ int file_write(const char *path, const void *data, size_t n, mode_t mode);
 /* Overwrites an existing file in place with one write() (what /proc and /sys want). 0 or -errno. */
 int file_poke(const char *path, const void *data, size_t n);
 
+/* Removes a file; one that is not there is no error. 0 or -errno. */
+int file_remove(const char *path);
+
 /* Makes a folder and those above it (mode 0700 for what is new). 0 or -errno. */
 int file_make_folder(const char *path);
 
