@@ -75,7 +75,7 @@ size_t wg_endpoint_format(const struct wg_endpoint *e, char text[WG_ENDPOINT_TEX
 
 #define WG_DROPS(X) \
     X(NONE, "none") \
-    X(HANDSHAKE_SHORT, "handshake_bad_size") \
+    X(HANDSHAKE_SIZE, "handshake_bad_size") \
     X(HANDSHAKE_TYPE, "handshake_bad_type") \
     X(HANDSHAKE_DOWN, "handshake_device_down") \
     X(HANDSHAKE_NO_KEY, "handshake_no_private_key") \
@@ -189,6 +189,7 @@ void wg_device_load(struct wg_device *dev, const struct wg_now *now, unsigned qu
 void wg_receive_handshake(struct wg_device *dev, const struct wg_now *now, const struct wg_endpoint *from,
     const uint8_t *msg, size_t n, struct wg_output *out);
 
+/* Each WG_ACTION_SEND costs X25519 (an initiation: two or three): poll at most a few times a turn. */
 uint64_t wg_device_next(struct wg_device *dev); /* mono; 0: now; WG_NEVER: nothing to wait for */
 bool wg_device_poll(struct wg_device *dev, const struct wg_now *now, struct wg_output *out);
 
@@ -230,9 +231,9 @@ enum wg_send {
     WG_SEND_COUNT
 };
 
-/* The keypair to send with; asks for a handshake where that is due (none, too old, 120 s as initiator, 2^60). */
+/* The keypair to send with; asks for a handshake where there is none (what is due by age or count: wg_peer_sent). */
 enum wg_send wg_peer_send_key(struct wg_peer *peer, const struct wg_now *now, struct wg_keypair **kp);
-/* For other threads: the same without side effects. *rekey: tell the owner to call wg_peer_want_handshake. */
+/* For other threads: the same without side effects. NULL with *rekey: tell the owner to call wg_peer_want_handshake. */
 struct wg_keypair *wg_peer_current(struct wg_peer *peer, const struct wg_now *now, bool *rekey);
 void wg_peer_want_handshake(struct wg_peer *peer, const struct wg_now *now);
 
@@ -303,10 +304,11 @@ struct wg_uapi_set {
     const struct wg_now *now; /* may be changed between lines */
     enum wg_uapi_mode mode;
     unsigned flags;
-    struct wg_peer *peer;     /* of the section */
-    uint8_t state;
-    bool in_peer, created, replace_allowed, seen_key, seen_port, seen_mark;
-    uint8_t key[32];
+    uint8_t section;          /* uapi.c */
+    bool created, sweep;      /* of the section's peer */
+    bool seen_psk, seen_keepalive, seen_key, seen_mark;
+    uint8_t key[32];          /* public key of the section */
+    struct wg_peer *peer;
     const char *error;        /* after a failure: what would be right; never holds the value */
 };
 void wg_uapi_set_begin(struct wg_uapi_set *set, struct wg_device *dev, const struct wg_now *now,
@@ -328,7 +330,8 @@ struct wg_uapi_get {
     uint8_t state;
 };
 void wg_uapi_get_begin(struct wg_uapi_get *get, struct wg_device *dev);
-/* Writes whole lines into buffer (at least 256 bytes); returns how many bytes, 0: done. No errno line. */
+/* Writes whole lines into buffer (at least WG_UAPI_GET_MIN bytes); returns how many bytes, 0: done. No errno line. */
+#define WG_UAPI_GET_MIN 640u
 size_t wg_uapi_get_read(struct wg_uapi_get *get, char *buffer, size_t size);
 void wg_uapi_get_end(struct wg_uapi_get *get);
 
