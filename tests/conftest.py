@@ -9,6 +9,7 @@ summary counts the skipped tests by what was lacking, so that nothing is left ou
 """
 
 import os
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -54,8 +55,8 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
         name = reason.removeprefix("needs ")
         hint = f" ({how_to_get(name)})" if reason.startswith("needs ") else ""
         terminalreporter.line(f"{len(tests)} skipped, {reason}{hint}:")
-        for test in tests:
-            terminalreporter.line(f"    {test}")
+        for test, cases in Counter(nodeid.split("[")[0] for nodeid in tests).items():
+            terminalreporter.line(f"    {test}" + (f" ({cases} cases)" if cases > 1 else ""))
 
 
 def _built(config: pytest.Config, option: str, job: str) -> Path:
