@@ -149,7 +149,7 @@ def udp(
     assert hashlib.sha256(whole).digest() == hashlib.sha256(sent).digest(), f"UDP to {address}: content differs"
 
 
-def _checksum(data: bytes) -> int:
+def checksum(data: bytes) -> int:
     """RFC 1071."""
     if len(data) % 2:
         data += b"\0"
@@ -170,7 +170,7 @@ def ping(source: Host, address: str, size: int = 56, *, count: int = 1, seconds:
             payload = content(size)
             head = struct.pack(">BBHHH", ICMP6_ECHO if six else ICMP_ECHO, 0, 0, identifier, sequence)
             if not six:  # the kernel computes ICMPv6's checksum, which has a pseudo-header
-                head = head[:2] + struct.pack(">H", _checksum(head + payload)) + head[4:]
+                head = head[:2] + struct.pack(">H", checksum(head + payload)) + head[4:]
             end = time.monotonic() + seconds
             again = 0.0
             while True:

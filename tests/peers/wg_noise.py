@@ -108,7 +108,7 @@ def mac2_is_right(message: bytes, cookie: bytes) -> bool:
     return message[-16:] == c.mac(cookie, message[:-16])
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Identity:
     """A static or ephemeral key pair."""
 
@@ -125,7 +125,7 @@ class Identity:
         return cls.of(os.urandom(32))
 
 
-@dataclass
+@dataclass(repr=False)
 class Handshake:
     """One handshake between its first message and its keys. `trace` keeps each step's values for the vectors."""
 
@@ -142,7 +142,7 @@ class Handshake:
     trace: dict[str, bytes] = field(default_factory=dict)
 
 
-@dataclass
+@dataclass(repr=False)
 class TransportKeys:
     send: bytes
     receive: bytes
