@@ -7,6 +7,7 @@ it empty. COLUMNS below is the schema; the report prints it.
 import csv
 import fcntl
 import io
+import json
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
@@ -75,7 +76,8 @@ COLUMNS: dict[str, str] = {
     "hops": "tunnels nested in one another (multihop)",
 }
 
-Row = Mapping[str, str]
+# Before a row as JSON on stdout, where the log is on another machine (`--log -` in a guest).
+ROW_MARK = "@row "
 
 
 def text(value: object) -> str:
@@ -100,6 +102,10 @@ def append(path: Path, rows: Iterable[Mapping[str, object]]) -> None:
     rows = list(rows)
     for row in rows:
         check(row)
+    if str(path) == "-":
+        for row in rows:
+            print(ROW_MARK + json.dumps({key: text(value) for key, value in row.items()}), flush=True)
+        return
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("a+", newline="", encoding="utf-8") as file:
         fcntl.flock(file, fcntl.LOCK_EX)  # two runs at once must not cut each other's lines

@@ -8,6 +8,7 @@ Each takes under two minutes on two cores. A missing Go or Rust is named and cou
 
 import argparse
 import os
+import platform
 import shutil
 import subprocess
 from dataclasses import dataclass
@@ -53,8 +54,8 @@ def cache() -> Path:
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "fv"
 
 
-def binaries() -> Path:
-    return cache() / "peers" / "bin"
+def binaries(arch: str = platform.machine()) -> Path:
+    return cache() / "peers" / ("bin" if arch == platform.machine() else f"bin-{arch}")
 
 
 def search_path() -> str:
