@@ -43,8 +43,8 @@ def peers_folder() -> Path:
 
 @functools.cache
 def _runs(fvd: Path) -> bool:
-    """Whether this build of the engine has its probe yet, and so its devices."""
-    return fvd.exists() and subprocess.run([str(fvd), "--probe"], capture_output=True, check=False).returncode == 0
+    """Whether this build of the engine has a main program."""
+    return fvd.exists() and subprocess.run([str(fvd), "--help"], capture_output=True, check=False).returncode == 0
 
 
 @dataclass(frozen=True)
@@ -70,8 +70,8 @@ class Implementation:
         return not self.program or self.path().exists()
 
 
-# Seen of boringtun 0.7.1 and GotaTun 0.10.2: they take stamps, sizes and reserved bytes more loosely, have a replay window
-# of about 1,000, show the handshake's age for its time, and one unfinished handshake ends the session.
+# Seen of boringtun 0.7.1 and GotaTun 0.10.2: they take stamps, sizes and reserved bytes more loosely, have a replay
+# window of about 1,000, show the handshake's age for its time, and one unfinished handshake ends the session.
 LOOSE = frozenset({"strictness"})
 
 IMPLEMENTATIONS = {
