@@ -11,7 +11,6 @@ big one is made once.
 """
 
 import hashlib
-import os
 import shutil
 import stat
 import subprocess
@@ -24,16 +23,32 @@ from lab import peers
 from lab.errors import LabError
 
 # The installed size is what a guest's memory pays: only what the lab runs.
-PACKAGES = ("busybox-static", "python3", "iperf3", "iproute2", "wireguard-tools", "ethtool", "kmod", "libgcc-s1")
+PACKAGES = (
+    "busybox-static",
+    "dash",
+    "python3",
+    "iperf3",
+    "iproute2",
+    "wireguard-tools",
+    "ethtool",
+    "kmod",
+    "libgcc-s1",
+)
 
 # Dependencies that serve installing only, or that nothing here runs.
-UNWANTED = ("perl", "libperl", "adduser", "debconf", "dpkg", "passwd", "libpam", "tar_", "usrmerge", "libdb5", "libgdbm",
-            "init-system-helpers", "libfile-find", "libtext-glob", "libnumber-compare", "libsemanage", "libsepol",
-            "gcc-12-base", "tzdata", "media-types", "mailcap", "libaudit", "libcap-ng", "libmd0")  # fmt: skip
+UNWANTED = ("perl", "libperl", "adduser", "debconf", "dpkg", "passwd", "libpam", "tar_", "usrmerge", "libdb5",
+            "libgdbm", "init-system-helpers", "libfile-find", "libtext-glob", "libnumber-compare", "libsemanage",
+            "libsepol", "gcc-12-base", "tzdata", "media-types", "mailcap", "libaudit", "libcap-ng")  # fmt: skip
 
 # Parts of the kernel's module tree that are kept.
 MODULES = ("net", "crypto", "lib", "arch", "drivers/net", "drivers/virtio", "drivers/char", "drivers/crypto", "fs/fuse")
-NOT_MODULES = ("drivers/net/ethernet", "drivers/net/wireless", "drivers/net/hyperv", "drivers/net/phy", "drivers/crypto/ccp")
+NOT_MODULES = (
+    "drivers/net/ethernet",
+    "drivers/net/wireless",
+    "drivers/net/hyperv",
+    "drivers/net/phy",
+    "drivers/crypto/ccp",
+)
 
 PRUNED = ("usr/share/doc", "usr/share/man", "usr/share/locale", "usr/share/info", "usr/share/bash-completion",
           "usr/share/lintian", "usr/lib/systemd", "usr/lib/python3.11/test", "usr/lib/python3.11/idlelib")  # fmt: skip
@@ -42,6 +57,9 @@ PRUNED = ("usr/share/doc", "usr/share/man", "usr/share/locale", "usr/share/info"
 KERNELS = {"debian": "linux-image-cloud-{debian_arch}"}
 
 DEBIAN_ARCH = {"x86_64": "amd64", "aarch64": "arm64"}
+
+BUSYBOX = """mount umount cat echo ls mkdir sleep reboot nsenter sed grep rm chmod cp dmesg head tail sha256sum dd nc kill
+ps timeout uname wc cut tr cmp od true false test touch seq date env id ln free df sort xargs pidof find mv sysctl"""
 
 MERGED = ("bin", "sbin", "lib", "lib64")  # symbolic links into usr/, as the distribution has them
 
@@ -98,7 +116,9 @@ def download(arch: str) -> tuple[list[Path], Path]:
     """Packages with all they need, and the kernel's."""
     name = distribution()
     if name not in KERNELS:
-        raise LabError(f"no guest kernel is known for {name}", where="lab/guest_root.py: KERNELS", hint="one line of data")
+        raise LabError(
+            f"no guest kernel is known for {name}", where="lab/guest_root.py: KERNELS", hint="one line of data"
+        )
     archives = folder(arch) / "apt" / "cache" / "archives"
     apt(arch, "apt-get", "update")
     apt(arch, "apt-get", "-y", "--no-install-recommends", "--download-only", "install", *PACKAGES)
@@ -187,10 +207,8 @@ def add_python_package(root: Path, name: str) -> None:
 
 
 def busybox_links(root: Path) -> None:
-    """What the packages do not bring is busybox's: sh, mount, nsenter and the like."""
-    for name in ("sh", "mount", "umount", "cat", "echo", "ls", "mkdir", "sleep", "reboot", "nsenter", "sed", "grep", "rm",
-                 "chmod", "cp", "dmesg", "head", "tail", "sha256sum", "dd", "nc", "kill", "ps", "timeout", "uname", "wc",
-                 "cut", "tr", "cmp", "od", "true", "false", "test", "touch", "seq", "date", "env", "id", "ln"):  # fmt: skip
+    """What the packages do not bring is busybox's. The shell is not: busybox's own prefers its applets to iproute2."""
+    for name in BUSYBOX.split():
         path = root / "usr" / "bin" / name
         if not path.exists() and not path.is_symlink():
             path.symlink_to("busybox")
@@ -218,7 +236,7 @@ def write_archive(file: IO[bytes], paths: Iterable[tuple[Path, str]], *, devices
     for path, name in paths:
         mode = path.lstat().st_mode
         if stat.S_ISLNK(mode):
-            entry(file, name, mode, os.readlink(path).encode())
+            entry(file, name, mode, str(path.readlink()).encode())
         elif stat.S_ISDIR(mode):
             entry(file, name, mode, b"")
         elif stat.S_ISREG(mode):

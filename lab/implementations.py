@@ -94,7 +94,8 @@ def missing(implementation: Implementation) -> str:
         probe = ("ip", "link", "add", "labprobe0", "type", "wireguard")
         done = subprocess.run(probe, check=False, capture_output=True, text=True)
         if done.returncode:
-            return "this kernel has no wireguard module (`python -m lab qemu` runs it in a guest)"
+            why = done.stderr.strip() or f"ip ended with {done.returncode}"
+            return f"this kernel has no wireguard module: {why} (`python -m lab qemu` runs it in a guest)"
         subprocess.run(["ip", "link", "del", "labprobe0"], check=True)
         return ""
     if find(implementation) is None:

@@ -35,7 +35,7 @@ EMULATORS = {
     "aarch64": ("qemu-system-aarch64", "virt", "ttyAMA0"),
 }
 
-# x86-64 under KVM in KVM: a hypervisor may show MSR 0x10a (arch capabilities) and refuse to have it set, which ends QEMU.
+# x86-64 under KVM in KVM: a hypervisor may show MSR 0x10a (arch capabilities) and refuse to set it, which ends QEMU.
 CPU = {("x86_64", "kvm"): "host,-arch-capabilities", ("aarch64", "kvm"): "host", ("aarch64", "hvf"): "host"}
 
 KVM_PATIENCE = 15  # seconds; where it works a kernel is up in two
@@ -128,7 +128,11 @@ def job_archive(path: Path, script: str, files: Mapping[str, Path], work: Path) 
     (work / "init").chmod(0o755)
     (work / "script").write_text(script)
     (work / "empty").mkdir()
-    entries: list[tuple[Path, str]] = [(work / "init", "init"), (work / "empty", "job"), (work / "script", "job/script")]
+    entries: list[tuple[Path, str]] = [
+        (work / "init", "init"),
+        (work / "empty", "job"),
+        (work / "script", "job/script"),
+    ]
     made = {"job", "usr", "usr/bin", "usr/sbin", "usr/lib"}
     for place, source in files.items():
         inside = place.strip("/")
@@ -208,9 +212,7 @@ def run_in_guest(
         return Outcome(body, int(status), how, root.release, time.monotonic() - started)
 
 
-def follow(
-    guest: subprocess.Popen[str], output: Path, deadline: float, on_line: Callable[[str], None] | None
-) -> str:
+def follow(guest: subprocess.Popen[str], output: Path, deadline: float, on_line: Callable[[str], None] | None) -> str:
     """Reads the guest's lines as they come until it is switched off or the time is up."""
     seen = 0
     with output.open(encoding="utf-8", errors="replace") as file:
@@ -275,7 +277,9 @@ def run_impls(args: argparse.Namespace, rest: list[str]) -> int:
     outcome = run_in_guest(
         " ".join(words) + "\n", files, arch=args.arch, timeout=args.timeout, memory_mib=args.memory, on_line=take
     )
-    print(f"qemu: {args.arch} {how} kernel {outcome.kernel}: {len(rows)} rows, {outcome.seconds:.0f} s; log: {inner.log}")
+    print(
+        f"qemu: {args.arch} {how} kernel {outcome.kernel}: {len(rows)} rows, {outcome.seconds:.0f} s; log: {inner.log}"
+    )
     return outcome.status
 
 
@@ -283,7 +287,9 @@ def run_script(args: argparse.Namespace, rest: list[str]) -> int:
     if not rest:
         raise LabError("which script?", where="qemu run", hint="python -m lab qemu run SCRIPT [FILE...]")
     files = {f"/job/{Path(file).name}": Path(file) for file in rest[1:]} | binary_files(args.arch, args.binaries)
-    outcome = run_in_guest(Path(rest[0]).read_text(), files, arch=args.arch, timeout=args.timeout, memory_mib=args.memory)
+    outcome = run_in_guest(
+        Path(rest[0]).read_text(), files, arch=args.arch, timeout=args.timeout, memory_mib=args.memory
+    )
     print(outcome.output, end="")
     print(f"qemu: {args.arch} {outcome.accelerator} kernel {outcome.kernel}: {outcome.seconds:.1f} s")
     return outcome.status
@@ -295,7 +301,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--timeout", type=float, default=7200, help="seconds until the guest is given up")
     parser.add_argument("--memory", type=int, default=2048, help="MiB of the guest")
     parser.add_argument("what", choices=("impls", "run"))
-    parser.add_argument("rest", nargs=argparse.REMAINDER, help="arguments of `python -m lab impls`, or SCRIPT [FILE...]")
+    parser.add_argument(
+        "rest", nargs=argparse.REMAINDER, help="arguments of `python -m lab impls`, or SCRIPT [FILE...]"
+    )
 
 
 def run(args: argparse.Namespace) -> int:
