@@ -10,13 +10,13 @@
  *   A mapping ties (family, protocol, inside address, inside port) to an outside port: the same one whoever is talked to
  *   (endpoint-independent mapping, RFC 4787 REQ-1). A session is one remote end of a mapping. A packet from outside is
  *   let in when its remote *address* has been talked to from that mapping (address-dependent filtering, REQ-8);
- *   then it may open a session of its own (another port of the same host; TCP: by SYN alone).
+ *   TCP from another port of such a host must begin with a SYN. Only packets from inside make mappings and sessions.
  *   ICMP echo is mapped by its identifier, other protocols by address alone: one inside host per remote and protocol.
  *
  *   The gateway's own packets, which leave with the tunnel address already, get mappings like anybody's; as a port is
  *   kept where it is free they pass untouched, and no LAN host is given a port that the gateway uses. What comes in for
  *   the tunnel address and no mapping is the gateway's own and passes untouched (NAT_LOCAL); so does what is from or to
- *   somewhere else (NAT_PASS).
+ *   somewhere else (NAT_PASS). The MSS of every SYN is clamped, whatever becomes of it otherwise.
  *
  *   Packets are rewritten in place. They may be super-packets: in nat_in the bytes at hand may end after the headers (a
  *   joined packet whose payload lies elsewhere), which gso_type tells. A partial checksum (NEEDS_CSUM) covers the
@@ -91,7 +91,8 @@ void nat_free(struct nat *nat);
 bool nat_configure(struct nat *nat, const struct nat_config *config);
 
 /* A packet on its way into the tunnel; vnet: its virtio header, or NULL for a plain packet with full checksums.
- * n: bytes at hand. `packet` is changed only for NAT_TRANSLATED. */
+ * n: bytes at hand. Addresses and ports
+ * are changed only for NAT_TRANSLATED. */
 enum nat_verdict nat_out(struct nat *nat, uint64_t now, const uint8_t vnet[VNET_HEADER_LEN], uint8_t *packet, size_t n);
 /* The same for a packet that came out of the tunnel, after joining. */
 enum nat_verdict nat_in(struct nat *nat, uint64_t now, const uint8_t vnet[VNET_HEADER_LEN], uint8_t *packet, size_t n);

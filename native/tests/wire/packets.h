@@ -50,6 +50,12 @@ static inline int naive_field(uint8_t protocol)
     return protocol == IP_PROTO_TCP ? 16 : protocol == IP_PROTO_UDP ? 6 : 2;
 }
 
+static inline bool naive_has_field(uint8_t protocol)
+{
+    return protocol == IP_PROTO_TCP || protocol == IP_PROTO_UDP || protocol == IP_PROTO_ICMP ||
+           protocol == IP_PROTO_ICMP6;
+}
+
 /* Lengths and full checksums of a packet without extension headers and fragments; l4 is its transport offset. */
 static inline void naive_finish(uint8_t *p, uint32_t length, uint32_t l4)
 {
@@ -64,7 +70,7 @@ static inline void naive_finish(uint8_t *p, uint32_t length, uint32_t l4)
     }
     if (protocol == IP_PROTO_UDP)
         store_be16(p + l4 + 4, (uint16_t)(length - l4));
-    if (protocol != IP_PROTO_TCP && protocol != IP_PROTO_UDP && protocol != IP_PROTO_ICMP && protocol != IP_PROTO_ICMP6)
+    if (!naive_has_field(protocol))
         return;
     uint8_t *field = p + l4 + naive_field(protocol);
     store_be16(field, 0);
@@ -80,6 +86,8 @@ static inline bool naive_valid(const uint8_t *p, uint32_t length, uint32_t l4)
     uint8_t protocol = p[six ? 6 : 9];
     if (!six && naive_sum(0, p, l4) != 0xffff)
         return false;
+    if (!naive_has_field(protocol))
+        return true;
     if (protocol == IP_PROTO_UDP && !six && load_be16(p + l4 + 6) == 0)
         return true;
     uint32_t pseudo = protocol == IP_PROTO_ICMP ? 0 : naive_pseudo(p, protocol, length - l4);
