@@ -49,7 +49,6 @@ struct wg_peer {
     uint8_t pending;            /* WG_PENDING_* */
     uint8_t static_dh;          /* enum wg_static_dh */
     uint8_t handshake_attempts;
-    bool another_keepalive : 1; /* data came while the keepalive timer was running */
     bool removed : 1;
     bool stale : 1;             /* a configuration in progress has not named it yet */
     bool handshake_sent : 1;    /* handshake_sent_at holds a time */

@@ -108,7 +108,6 @@ void wg_timers_stop(struct wg_peer *peer)
 {
     heap_remove(&peer->dev->heap, peer);
     wg_timers_init(peer);
-    peer->another_keepalive = false;
     peer->handshake_attempts = 0;
 }
 
@@ -129,16 +128,13 @@ void wg_timers_data_sent(struct wg_peer *peer, uint64_t mono)
 
 void wg_timers_data_received(struct wg_peer *peer, uint64_t mono)
 {
-    if (timer_runs(peer, WG_TIMER_KEEPALIVE))
-        peer->another_keepalive = true;
-    else
+    if (!timer_runs(peer, WG_TIMER_KEEPALIVE))
         timer_arm(peer, WG_TIMER_KEEPALIVE, mono + WG_KEEPALIVE_TIMEOUT);
 }
 
 void wg_timers_any_sent(struct wg_peer *peer, uint64_t mono)
 {
     timer_stop(peer, WG_TIMER_KEEPALIVE);
-    peer->another_keepalive = false;
     timers_traversed(peer, mono);
 }
 
@@ -210,10 +206,6 @@ static void timer_expired(struct wg_peer *peer, enum wg_timer timer, uint64_t mo
         break;
     case WG_TIMER_KEEPALIVE:
         wg_peer_pend(peer, WG_PENDING_KEEPALIVE);
-        if (peer->another_keepalive) {
-            peer->another_keepalive = false;
-            timer_arm(peer, WG_TIMER_KEEPALIVE, mono + WG_KEEPALIVE_TIMEOUT);
-        }
         break;
     case WG_TIMER_NEW_HANDSHAKE:
         wg_peer_forget_source(peer);

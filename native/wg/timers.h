@@ -1,7 +1,8 @@
 /* A peer's five timers. Everybody else reports what has happened; only this file arms and stops.
  *
  *   retransmit      5 s + jitter after an initiation; gives up after 20 of them
- *   keepalive       10 s after data came with nothing going back
+ *   keepalive       10 s after data came with nothing going back. Data that comes while it runs is answered by that
+ *                   same keepalive (the kernel notes it for another round, which the sending then cancels)
  *   new handshake   15 s + jitter after data went with nothing coming back
  *   zero keys       540 s after the last new keypair
  *   persistent      so many seconds after the last authenticated packet either way
