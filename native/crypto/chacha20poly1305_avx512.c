@@ -32,13 +32,18 @@
 
 enum { LANES = 16, GROUP = 8, CHUNK = 16, SORT = 64 };
 
-/* What a pass of ChaCha20 works on: lane i is block `block[i]` of the packet with counter hi:lo. */
+/* What a pass of ChaCha20 works on: lane i is block `block` of the packet with counter hi:lo. The words are kept in
+ * vectors and the pointers written by vector stores, for a vector load from scalars just stored would wait until they have
+ * left the core. A last block of less than 64 bytes is worked on in `cut` and copied out after the pass, so that the
+ * pass itself has no branch. */
 struct lanes {
-    uint32_t block[LANES], lo[LANES], hi[LANES];
-    uint32_t len[LANES]; /* bytes of this block, 1..64 */
-    uint8_t *dst[LANES];
-    const uint8_t *src[LANES];
-    unsigned n;
+    __m512i block, lo, hi;
+    uint8_t *dst[2 * LANES]; /* entries from n on are scratch: stores are whole vectors */
+    const uint8_t *src[2 * LANES];
+    uint8_t cut[LANES][64];
+    uint8_t *cut_dst[LANES];
+    uint8_t cut_len[LANES];
+    unsigned n, cuts;
 };
 
 static const uint8_t zeros[64];
@@ -74,16 +79,7 @@ INLINE void transpose_quarters(__m512i out[4], __m512i a, __m512i b, __m512i c, 
     out[3] = _mm512_shuffle_i32x4(ab_high, cd_high, 0xdd);
 }
 
-INLINE void xor_block(uint8_t *dst, const uint8_t *src, uint32_t n, __m512i stream)
-{
-    if (__builtin_expect(n == 64, 1)) {
-        _mm512_storeu_si512(dst, _mm512_xor_si512(stream, _mm512_loadu_si512(src)));
-    } else {
-        __mmask64 in = _bzhi_u64(~(uint64_t)0, n);
-        _mm512_mask_storeu_epi8(dst, in, _mm512_xor_si512(stream, _mm512_maskz_loadu_epi8(in, src)));
-    }
-}
-
+/* A pass over 16 blocks. */
 TARGET static void lanes_run(struct lanes *l, const uint32_t key[8])
 {
     static const uint32_t sigma[4] = CHACHA_SIGMA;
@@ -92,10 +88,10 @@ TARGET static void lanes_run(struct lanes *l, const uint32_t key[8])
         start[i] = _mm512_set1_epi32((int)sigma[i]);
     for (unsigned i = 0; i < 8; i++)
         start[4 + i] = _mm512_set1_epi32((int)key[i]);
-    start[12] = _mm512_loadu_si512(l->block);
+    start[12] = l->block;
     start[13] = _mm512_setzero_si512();
-    start[14] = _mm512_loadu_si512(l->lo);
-    start[15] = _mm512_loadu_si512(l->hi);
+    start[14] = l->lo;
+    start[15] = l->hi;
     for (unsigned i = 0; i < 16; i++)
         x[i] = start[i];
     for (unsigned i = 0; i < 10; i++) {
@@ -118,38 +114,66 @@ TARGET static void lanes_run(struct lanes *l, const uint32_t key[8])
     __m512i stream[4][4];
     for (unsigned j = 0; j < 4; j++)
         transpose_quarters(stream[j], a[j], b[j], c[j], d[j]);
-    for (unsigned i = 0; i < LANES; i++)
-        if (i < l->n)
-            xor_block(l->dst[i], l->src[i], l->len[i], stream[i % 4][i / 4]);
-    l->n = 0;
+    for (unsigned i = 0; i < LANES; i++) {
+        __m512i text = _mm512_loadu_si512(l->src[i]);
+        _mm512_storeu_si512(l->dst[i], _mm512_xor_si512(stream[i % 4][i / 4], text));
+    }
+    for (unsigned i = 0; i < l->cuts; i++)
+        _mm512_mask_storeu_epi8(l->cut_dst[i], _bzhi_u64(~(uint64_t)0, l->cut_len[i]), _mm512_loadu_si512(l->cut[i]));
+    l->n = l->cuts = 0;
 }
 
-INLINE void lanes_add(struct lanes *l, const uint32_t key[8], uint8_t *dst, const uint8_t *src, uint32_t n,
-                      uint32_t block, uint64_t counter)
+/* p + 64 i in entry at + i, for 16 entries. */
+INLINE void pointers_set(void *entries, unsigned at, const void *p)
 {
-    unsigned i = l->n++;
-    l->dst[i] = dst;
-    l->src[i] = src;
-    l->len[i] = n;
-    l->block[i] = block;
-    l->lo[i] = (uint32_t)counter;
-    l->hi[i] = (uint32_t)(counter >> 32);
-    if (l->n == LANES)
-        lanes_run(l, key);
+    const __m512i step = _mm512_setr_epi64(0, 64, 128, 192, 256, 320, 384, 448);
+    __m512i first = _mm512_add_epi64(_mm512_set1_epi64((int64_t)(uintptr_t)p), step);
+    _mm512_storeu_si512((uint8_t *)entries + 8 * at, first);
+    _mm512_storeu_si512((uint8_t *)entries + 8 * at + 64, _mm512_add_epi64(first, _mm512_set1_epi64(512)));
 }
 
-/* Every block of a packet's text: n bytes from block 1 on. */
-INLINE void lanes_add_text(struct lanes *l, const uint32_t key[8], uint8_t *dst, const uint8_t *src, uint32_t n,
-                           uint64_t counter)
+/* Lines up n bytes from block `block` on, and runs a pass whenever 16 blocks are there. */
+INLINE void lanes_add(struct lanes *l, const uint32_t key[8], uint8_t *dst, const uint8_t *src, uint32_t n, uint32_t block,
+                      uint64_t counter)
 {
-    for (uint32_t at = 0, block = 1; at < n; at += 64, block++)
-        lanes_add(l, key, dst + at, src + at, MIN(n - at, 64u), block, counter);
+    const __m512i iota = _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
+    while (n) {
+        unsigned at = l->n, take = MIN((n + 63) / 64, LANES - at);
+        __mmask16 from = (__mmask16)(0xffffu << at); /* lanes behind are written too, and again by who takes them */
+        l->block = _mm512_mask_add_epi32(l->block, from, iota, _mm512_set1_epi32((int)(block - at)));
+        l->lo = _mm512_mask_set1_epi32(l->lo, from, (int)(uint32_t)counter);
+        l->hi = _mm512_mask_set1_epi32(l->hi, from, (int)(uint32_t)(counter >> 32));
+        pointers_set(l->dst, at, dst);
+        pointers_set(l->src, at, src);
+        if (n < 64 * take) {
+            uint32_t whole = 64 * (take - 1);
+            unsigned c = l->cuts++;
+            l->cut_dst[c] = dst + whole;
+            l->cut_len[c] = (uint8_t)(n - whole);
+            _mm512_storeu_si512(l->cut[c], _mm512_maskz_loadu_epi8(_bzhi_u64(~(uint64_t)0, n - whole), src + whole));
+            l->dst[at + take - 1] = l->cut[c];
+            l->src[at + take - 1] = l->cut[c];
+        }
+        l->n = at + take;
+        if (l->n == LANES)
+            lanes_run(l, key);
+        if (n <= 64 * take)
+            break;
+        dst += 64 * take;
+        src += 64 * take;
+        n -= 64 * take;
+        block += take;
+    }
 }
 
+/* Runs what is lined up; the empty lanes work on scratch. */
 INLINE void lanes_flush(struct lanes *l, const uint32_t key[8])
 {
-    if (l->n)
-        lanes_run(l, key);
+    if (!l->n)
+        return;
+    for (unsigned i = l->n; i < LANES; i++)
+        l->dst[i] = l->cut[LANES - 1], l->src[i] = l->cut[LANES - 1];
+    lanes_run(l, key);
 }
 
 /* ---- Poly1305 ---- */
@@ -173,17 +197,17 @@ INLINE void sum_add_one(struct sum *s, unsigned limb, __m512i a, __m512i b)
     s->high[limb] = _mm512_madd52hi_epu64(s->high[limb], a, b);
 }
 
+/* s += a[row] f. */
+INLINE void sum_add_row(struct sum *s, const __m512i a[3], const struct factor *f, unsigned row)
+{
+    for (unsigned i = 0; i < 3; i++)
+        sum_add_one(s, (i + row) % 3, a[row], i + row < 3 ? f->r[i] : f->s[i]);
+}
+
 INLINE void sum_add(struct sum *s, const __m512i a[3], const struct factor *f)
 {
-    sum_add_one(s, 0, a[0], f->r[0]);
-    sum_add_one(s, 1, a[0], f->r[1]);
-    sum_add_one(s, 2, a[0], f->r[2]);
-    sum_add_one(s, 0, a[1], f->s[2]);
-    sum_add_one(s, 1, a[1], f->r[0]);
-    sum_add_one(s, 2, a[1], f->r[1]);
-    sum_add_one(s, 0, a[2], f->s[1]);
-    sum_add_one(s, 1, a[2], f->s[2]);
-    sum_add_one(s, 2, a[2], f->r[0]);
+    for (unsigned row = 0; row < 3; row++)
+        sum_add_row(s, a, f, row);
 }
 
 INLINE __m512i times5(__m512i x)
@@ -229,26 +253,30 @@ INLINE void split(__m512i m[3], __m512i low, __m512i high)
     m[2] = _mm512_srli_epi64(high, 24);
 }
 
+/* A 4 x 4 transposition of 128-bit quarters into every second entry of out. */
+INLINE void transpose_half(__m512i *out, const __m512i in[4])
+{
+    __m512i column[4];
+    transpose_quarters(column, in[0], in[1], in[2], in[3]);
+    for (unsigned i = 0; i < 4; i++)
+        out[2 * i] = column[i];
+}
+
 /* 64 bytes of each of 8 packets -> word i of every packet in w[i]. */
 INLINE void transpose_packets(__m512i w[8], const __m512i p[8])
 {
-    __m512i even[4], odd[4], column[4];
+    __m512i even[4], odd[4];
     for (unsigned i = 0; i < 4; i++) {
         even[i] = _mm512_unpacklo_epi64(p[2 * i], p[2 * i + 1]);
         odd[i] = _mm512_unpackhi_epi64(p[2 * i], p[2 * i + 1]);
     }
-    transpose_quarters(column, even[0], even[1], even[2], even[3]);
-    for (unsigned i = 0; i < 4; i++)
-        w[2 * i] = column[i];
-    transpose_quarters(column, odd[0], odd[1], odd[2], odd[3]);
-    for (unsigned i = 0; i < 4; i++)
-        w[2 * i + 1] = column[i];
+    transpose_half(w, even);
+    transpose_half(w + 1, odd);
 }
 
-/* 8 packets to authenticate: n bytes at m, the one-time key at otk. */
+/* 8 packets to authenticate: len bytes at m, the one-time key in the first half of otk. */
 struct group {
-    const uint8_t *m[GROUP];
-    const uint8_t *otk[GROUP];
+    const uint8_t *m[GROUP], *otk[GROUP];
     uint64_t len[GROUP];
 };
 
@@ -262,12 +290,13 @@ INLINE __m512i load_part(const uint8_t *m, int64_t at, int64_t len)
     return _mm512_maskz_loadu_epi8(in, (const void *)((uintptr_t)m + (uintptr_t)at));
 }
 
-/* h = (h + m0) r^4 + m1 r^3 + m2 r^2 + m3 r; power[i] is r^(4 - i); the blocks' 2^128 is in bit[i]. */
+/* h = (h + m0) r^4 + m1 r^3 + m2 r^2 + m3 r. power[i] is r^(4 - i), bit[i] the blocks' 2^128. What does not wait for h
+ * comes first. */
 INLINE void poly_step(__m512i h[3], const __m512i w[8], const struct factor power[4], const __m512i bit[4])
 {
     struct sum s = sum_zero();
     __m512i m[3];
-    for (unsigned i = 3; i > 0; i--) { /* these do not wait for h */
+    for (unsigned i = 3; i > 0; i--) {
         split(m, w[2 * i], w[2 * i + 1]);
         m[2] = _mm512_or_si512(m[2], bit[i]);
         sum_add(&s, m, &power[i]);
@@ -280,15 +309,22 @@ INLINE void poly_step(__m512i h[3], const __m512i w[8], const struct factor powe
     sum_carry(h, &s);
 }
 
+/* The 2^128 of the four blocks of a step, in the lanes that have begun: those that skip no more than so many blocks. */
+INLINE void poly_bits(__m512i bit[4], __m512i skips, uint64_t step)
+{
+    for (unsigned i = 0; i < 4; i++)
+        bit[i] = _mm512_maskz_set1_epi64(_mm512_cmple_epu64_mask(skips, _mm512_set1_epi64((int64_t)(4 * step + i))),
+                                         (int64_t)1 << 40);
+}
+
 TARGET static void poly_group(const struct group *g, uint64_t tag_low[GROUP], uint64_t tag_high[GROUP])
 {
-    const __m512i one = _mm512_set1_epi64((int64_t)1 << 40); /* 2^128 in the third limb */
     struct factor power[4];
-    __m512i p[8], w[8], h[3], pad_low, pad_high, bit[4];
+    __m512i rows[8], w[8], h[3], pad_low, pad_high, bit[4];
 
     for (unsigned i = 0; i < GROUP; i++)
-        p[i] = _mm512_loadu_si512(g->otk[i]);
-    transpose_packets(w, p);
+        rows[i] = _mm512_loadu_si512(g->otk[i]);
+    transpose_packets(w, rows);
     pad_low = w[2];
     pad_high = w[3];
     split(h, _mm512_and_si512(w[0], _mm512_set1_epi64(0x0ffffffc0fffffff)),
@@ -312,42 +348,36 @@ TARGET static void poly_group(const struct group *g, uint64_t tag_low[GROUP], ui
         skip[i] = 4 * steps - blocks[i];
         most = MAX(most, skip[i]);
     }
-    const __m512i skips = _mm512_loadu_si512(skip);
+    const __m512i skips = _mm512_loadu_si512(skip), lengths = _mm512_loadu_si512(g->len);
     h[0] = h[1] = h[2] = _mm512_setzero_si512();
 
     /* Until every lane has begun. */
     for (; step < steps - 1 && 4 * step < most; step++) {
         for (unsigned i = 0; i < GROUP; i++)
-            p[i] = load_part(g->m[i], 16 * ((int64_t)(4 * step) - (int64_t)skip[i]), (int64_t)g->len[i]);
-        for (unsigned i = 0; i < 4; i++)
-            bit[i] = _mm512_maskz_mov_epi64(
-                _mm512_cmple_epu64_mask(skips, _mm512_set1_epi64((int64_t)(4 * step + i))), one);
-        transpose_packets(w, p);
+            rows[i] = load_part(g->m[i], 16 * ((int64_t)(4 * step) - (int64_t)skip[i]), (int64_t)g->len[i]);
+        transpose_packets(w, rows);
+        poly_bits(bit, skips, step);
         poly_step(h, w, power, bit);
     }
-    /* Whole 64 bytes everywhere. */
+    /* 64 bytes of text everywhere. */
     const uint8_t *m[GROUP];
     for (unsigned i = 0; i < GROUP; i++)
         m[i] = (const uint8_t *)((uintptr_t)g->m[i] + 16 * (uintptr_t)(4 * step - skip[i]));
     for (unsigned i = 0; i < 4; i++)
-        bit[i] = one;
-    for (; step < steps - 1; step++) {
-        for (unsigned i = 0; i < GROUP; i++) {
-            p[i] = _mm512_loadu_si512(m[i]);
-            m[i] += 64;
-        }
-        transpose_packets(w, p);
+        bit[i] = _mm512_set1_epi64((int64_t)1 << 40);
+    for (uintptr_t at = 0; step < steps - 1; step++, at += 64) {
+        for (unsigned i = 0; i < GROUP; i++)
+            rows[i] = _mm512_loadu_si512(m[i] + at);
+        transpose_packets(w, rows);
         poly_step(h, w, power, bit);
     }
-    /* The last one: up to three blocks of text, the last of them filled up with zeros, and the lengths. */
+    /* The last step: up to three blocks of text, the last of them filled up with zeros, and the block of lengths. */
     for (unsigned i = 0; i < GROUP; i++)
-        p[i] = load_part(g->m[i], 16 * ((int64_t)(4 * step) - (int64_t)skip[i]), (int64_t)g->len[i]);
-    for (unsigned i = 0; i < 4; i++)
-        bit[i] =
-            _mm512_maskz_mov_epi64(_mm512_cmple_epu64_mask(skips, _mm512_set1_epi64((int64_t)(4 * step + i))), one);
-    transpose_packets(w, p);
+        rows[i] = load_part(g->m[i], 16 * ((int64_t)(4 * step) - (int64_t)skip[i]), (int64_t)g->len[i]);
+    transpose_packets(w, rows);
+    poly_bits(bit, skips, step);
     w[6] = _mm512_setzero_si512();
-    w[7] = _mm512_loadu_si512(g->len);
+    w[7] = lengths;
     poly_step(h, w, power, bit);
 
     /* h mod 2^130 - 5: carry until every limb is in its bits, then take h - p when that is not negative. */
@@ -390,15 +420,48 @@ static void sort_jobs(struct chacha_job **order, struct chacha_job *jobs, unsign
     }
 }
 
-static void key_words(uint32_t words[8], const uint8_t key[CHACHA_KEY])
+/* A batch under way: up to SORT packets, longest first, in chunks of 16. */
+struct batch {
+    uint32_t key[8];
+    struct chacha_job *jobs[SORT];
+    struct lanes lanes;
+    uint8_t otk[CHUNK][64];
+    uint64_t low[CHUNK], high[CHUNK]; /* the tags */
+};
+
+static void batch_init(struct batch *b, const uint8_t key[CHACHA_KEY])
 {
+    memset(&b->lanes, 0, sizeof b->lanes);
     for (unsigned i = 0; i < 8; i++)
-        words[i] = load_le32(key + 4 * i);
+        b->key[i] = load_le32(key + 4 * i);
 }
 
-/* The tags of n <= CHUNK packets of ciphertext at dst (sealing) or src (opening). */
-static void tags_of(struct chacha_job *const *jobs, unsigned n, uint8_t otk[CHUNK][64], bool opening,
-                    uint64_t low[CHUNK], uint64_t high[CHUNK])
+static void batch_wipe(struct batch *b)
+{
+    secret_wipe(b->key, sizeof b->key);
+    secret_wipe(b->otk, sizeof b->otk);
+}
+
+/* The one-time keys of the n packets at jobs: one pass. */
+TARGET static void chunk_keys(struct batch *b, struct chacha_job *const *jobs, unsigned n)
+{
+    struct lanes *l = &b->lanes;
+    uint32_t low[LANES], high[LANES];
+    for (unsigned i = 0; i < LANES; i++) {
+        uint64_t counter = jobs[MIN(i, n - 1)]->counter;
+        low[i] = (uint32_t)counter;
+        high[i] = (uint32_t)(counter >> 32);
+        l->dst[i] = b->otk[i];
+        l->src[i] = zeros;
+    }
+    l->block = _mm512_setzero_si512();
+    l->lo = _mm512_loadu_si512(low);
+    l->hi = _mm512_loadu_si512(high);
+    lanes_run(l, b->key);
+}
+
+/* The tags of the n packets at jobs. Their ciphertext is at dst when sealing, at src when opening. */
+static void chunk_tags(struct batch *b, struct chacha_job *const *jobs, unsigned n, bool opening)
 {
     for (unsigned at = 0; at < n; at += GROUP) {
         struct group g;
@@ -406,91 +469,72 @@ static void tags_of(struct chacha_job *const *jobs, unsigned n, uint8_t otk[CHUN
             unsigned k = at + i < n ? at + i : at; /* an empty lane repeats the first */
             g.m[i] = opening ? jobs[k]->src : jobs[k]->dst;
             g.len[i] = opening ? jobs[k]->len - CHACHA_TAG : jobs[k]->len;
-            g.otk[i] = otk[k];
+            g.otk[i] = b->otk[k];
         }
-        poly_group(&g, low + at, high + at);
+        poly_group(&g, b->low + at, b->high + at);
     }
 }
 
-TARGET static void seal_chunk(const uint32_t key[8], struct chacha_job *const *jobs, unsigned n, struct lanes *l,
-                              uint8_t otk[CHUNK][64])
+TARGET static void chunk_seal(struct batch *b, struct chacha_job *const *jobs, unsigned n)
 {
-    uint64_t low[CHUNK], high[CHUNK];
-    for (unsigned i = 0; i < n; i++) {
-        lanes_add(l, key, otk[i], zeros, 64, 0, jobs[i]->counter);
-        lanes_add_text(l, key, jobs[i]->dst, jobs[i]->src, jobs[i]->len, jobs[i]->counter);
-    }
-    lanes_flush(l, key);
-    tags_of(jobs, n, otk, false, low, high);
-    for (unsigned i = 0; i < n; i++) {
-        store_le64(jobs[i]->dst + jobs[i]->len, low[i]);
-        store_le64(jobs[i]->dst + jobs[i]->len + 8, high[i]);
-    }
-}
-
-TARGET static unsigned open_chunk(const uint32_t key[8], struct chacha_job *const *jobs, unsigned n, struct lanes *l,
-                                  uint8_t otk[CHUNK][64])
-{
-    uint64_t low[CHUNK], high[CHUNK];
-    unsigned failed = 0;
+    chunk_keys(b, jobs, n);
     for (unsigned i = 0; i < n; i++)
-        lanes_add(l, key, otk[i], zeros, 64, 0, jobs[i]->counter);
-    lanes_flush(l, key);
-    tags_of(jobs, n, otk, true, low, high);
+        lanes_add(&b->lanes, b->key, jobs[i]->dst, jobs[i]->src, jobs[i]->len, 1, jobs[i]->counter);
+    lanes_flush(&b->lanes, b->key);
+    chunk_tags(b, jobs, n, false);
+    for (unsigned i = 0; i < n; i++) {
+        store_le64(jobs[i]->dst + jobs[i]->len, b->low[i]);
+        store_le64(jobs[i]->dst + jobs[i]->len + 8, b->high[i]);
+    }
+}
+
+TARGET static unsigned chunk_open(struct batch *b, struct chacha_job *const *jobs, unsigned n)
+{
+    unsigned failed = 0;
+    chunk_keys(b, jobs, n);
+    chunk_tags(b, jobs, n, true);
     for (unsigned i = 0; i < n; i++) {
         uint32_t len = jobs[i]->len - CHACHA_TAG;
-        uint8_t tag[CHACHA_TAG];
-        store_le64(tag, low[i]);
-        store_le64(tag + 8, high[i]);
-        jobs[i]->ok = secret_equal(tag, jobs[i]->src + len, CHACHA_TAG);
+        const uint8_t *tag = jobs[i]->src + len;
+        jobs[i]->ok = ((load_le64(tag) ^ b->low[i]) | (load_le64(tag + 8) ^ b->high[i])) == 0;
         if (jobs[i]->ok)
-            lanes_add_text(l, key, jobs[i]->dst, jobs[i]->src, len, jobs[i]->counter);
+            lanes_add(&b->lanes, b->key, jobs[i]->dst, jobs[i]->src, len, 1, jobs[i]->counter);
         else
             failed++;
     }
-    lanes_flush(l, key);
+    lanes_flush(&b->lanes, b->key);
     return failed;
 }
 
 static void avx512_seal_batch(const uint8_t key[CHACHA_KEY], struct chacha_job *jobs, unsigned n)
 {
-    struct chacha_job *order[SORT];
-    struct lanes l;
-    uint8_t otk[CHUNK][64];
-    uint32_t words[8];
-    memset(&l, 0, sizeof l);
-    key_words(words, key);
+    struct batch b;
+    batch_init(&b, key);
     for (unsigned done = 0; done < n; done += SORT) {
         unsigned some = MIN(n - done, (unsigned)SORT);
-        sort_jobs(order, jobs + done, some);
+        sort_jobs(b.jobs, jobs + done, some);
         for (unsigned at = 0; at < some; at += CHUNK)
-            seal_chunk(words, order + at, MIN(some - at, (unsigned)CHUNK), &l, otk);
+            chunk_seal(&b, b.jobs + at, MIN(some - at, (unsigned)CHUNK));
     }
-    secret_wipe(otk, sizeof otk);
-    secret_wipe(words, sizeof words);
+    batch_wipe(&b);
 }
 
 static unsigned avx512_open_batch(const uint8_t key[CHACHA_KEY], struct chacha_job *jobs, unsigned n)
 {
-    struct chacha_job *order[SORT];
-    struct lanes l;
-    uint8_t otk[CHUNK][64];
-    uint32_t words[8];
+    struct batch b;
     unsigned failed = 0;
-    memset(&l, 0, sizeof l);
-    key_words(words, key);
+    batch_init(&b, key);
     for (unsigned done = 0; done < n; done += SORT) {
-        unsigned some = MIN(n - done, (unsigned)SORT), whole = some;
-        sort_jobs(order, jobs + done, some);
-        for (; whole > 0 && order[whole - 1]->len < CHACHA_TAG; whole--) { /* too short for a tag: the last ones */
-            order[whole - 1]->ok = false;
+        unsigned some = MIN(n - done, (unsigned)SORT);
+        sort_jobs(b.jobs, jobs + done, some);
+        for (; some > 0 && b.jobs[some - 1]->len < CHACHA_TAG; some--) { /* too short for a tag: the last ones */
+            b.jobs[some - 1]->ok = false;
             failed++;
         }
-        for (unsigned at = 0; at < whole; at += CHUNK)
-            failed += open_chunk(words, order + at, MIN(whole - at, (unsigned)CHUNK), &l, otk);
+        for (unsigned at = 0; at < some; at += CHUNK)
+            failed += chunk_open(&b, b.jobs + at, MIN(some - at, (unsigned)CHUNK));
     }
-    secret_wipe(otk, sizeof otk);
-    secret_wipe(words, sizeof words);
+    batch_wipe(&b);
     return failed;
 }
 
