@@ -96,7 +96,7 @@ static void add_device(struct text *text, const struct device *device)
     };
     for (size_t i = 0; i < sizeof counters / sizeof *counters; i++)
         add(text, "device.%s.%s=%llu\n", name, counters[i].name, (unsigned long long)counters[i].value);
-    const uint64_t *drops = wg_device_drops(tunnel->core);
+    const uint64_t *drops = stats.wg_drops;
     for (int i = 1; i < WG_DROP_COUNT; i++)
         if (drops[i])
             add(text, "device.%s.drop.%s=%llu\n", name, wg_drop_name((enum wg_drop)i), (unsigned long long)drops[i]);

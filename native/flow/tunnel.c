@@ -80,6 +80,7 @@ static int socket_open(struct tunnel_socket *socket, struct tunnel_lane *lane, b
 
 static void sockets_close(struct tunnel *tunnel)
 {
+    workers_pause(tunnel->workers);
     for (unsigned i = 0; i < tunnel->config.workers; i++) {
         struct tunnel_lane *lane = &tunnel->lanes[i];
         if (lane->blocked) { /* what waited for the old socket is lost with it, and counted */
@@ -88,6 +89,19 @@ static void sockets_close(struct tunnel *tunnel)
         }
         socket_close(&lane->socket4);
         socket_close(&lane->socket6);
+    }
+    workers_resume(tunnel->workers);
+}
+
+static void sockets_steer(struct tunnel *tunnel)
+{
+    const int fds[] = {tunnel->lanes[0].socket4.fd, tunnel->lanes[0].socket6.fd};
+    for (unsigned i = 0; i < ARRAY_COUNT(fds); i++) {
+        if (fds[i] < 0 || tunnel->config.workers == 1 || !feature_on(FEATURE_REUSEPORT_PROG))
+            continue;
+        int error = socket_steer_wireguard(fds[i], tunnel->config.workers);
+        if (error)
+            feature_refused(FEATURE_REUSEPORT_PROG, strerror(-error));
     }
 }
 
@@ -109,6 +123,7 @@ static int sockets_open_on(struct tunnel *tunnel, uint16_t *port)
         if (lane->socket4.fd < 0 && lane->socket6.fd < 0)
             return -EAFNOSUPPORT;
     }
+    sockets_steer(tunnel);
     return 0;
 }
 
@@ -167,9 +182,11 @@ static void hook_peer_removed(void *user, struct wg_peer *peer)
 {
     struct tunnel *tunnel = user;
     tunnel_stage_drop(tunnel, peer, WG_DROP_SEND_NO_PEER);
+    workers_pause(tunnel->workers);
     for (unsigned i = 0; i < tunnel->config.workers; i++)
         if (tunnel->lanes[i].batch.peer == peer)
             tunnel_batch_drop(&tunnel->lanes[i]);
+    workers_resume(tunnel->workers);
 }
 
 void tunnel_act(struct tunnel *tunnel, const struct wg_output *out)
@@ -238,7 +255,9 @@ void tunnel_turn(struct tunnel *tunnel)
     tunnel_handshakes(tunnel);
     tunnel_kick(tunnel);
     if (wg_device_retire(tunnel->core)) {
-        workers_pause(tunnel->workers); /* between turns nobody holds anything of the core */
+        workers_pause(tunnel->workers); /* between turns nobody holds anything of the core, but for messages to us */
+        if (tunnel->workers->count > 1)
+            worker_receive(&tunnel->workers->worker[0]);
         wg_device_reclaim(tunnel->core);
         workers_resume(tunnel->workers);
     }
@@ -389,4 +408,7 @@ void tunnel_stats(const struct tunnel *tunnel, struct tunnel_stats *sum)
         for (size_t k = 0; k < sizeof *sum / sizeof *to; k++)
             to[k] += from[k];
     }
+    const uint64_t *drops = wg_device_drops(tunnel->core);
+    for (int i = 0; i < WG_DROP_COUNT; i++)
+        sum->wg_drops[i] += drops[i];
 }

@@ -67,6 +67,7 @@ struct tunnel_stats {
     uint64_t drops[TUNNEL_DROP_COUNT];
     uint64_t tun_reads, tun_read_packets, tun_writes, tun_written_packets;
     uint64_t udp_sends, udp_sent_packets, udp_receives, udp_received_packets;
+    uint64_t wg_drops[WG_DROP_COUNT]; /* the core's names, seen by this lane */
     uint64_t blocked; /* times a full socket stopped the reading of the TUN */
 };
 
@@ -112,6 +113,7 @@ struct tunnel_lane {
     struct tunnel_socket socket4, socket6;
     struct tunnel_batch batch;
     struct tunnel_gather *gather; /* of a carrier, else NULL */
+    uint64_t rekey_asked;      /* monotonic ns; of a lane that is not the owner's */
     bool blocked;              /* the batch waits for its socket */
     uint32_t pending_at;       /* bytes of it that are out already */
     struct tunnel_stats stats;
@@ -175,10 +177,10 @@ void tunnel_kick(struct tunnel *tunnel);
 /* What a turn needs and no turn keeps: one a worker, at worker->scratch. */
 struct tunnel_scratch {
     struct wg_now now;                  /* read at the beginning of the turn */
+    bool given;                         /* something in the buffers under work was given to the owner */
     struct gro gro;
     struct tunnel_lane *gro_lane;       /* whose packets are in it */
     struct tunnel_datagram datagrams[TUNNEL_MESSAGES * TUNNEL_BATCH];
-    struct chacha_job jobs[TUNNEL_GROUP];
 };
 int tunnel_scratch_init(struct worker *worker);
 void tunnel_scratch_free(struct worker *worker);
@@ -204,6 +206,39 @@ void tunnel_turn(struct tunnel *tunnel);
 void tunnel_stats(const struct tunnel *tunnel, struct tunnel_stats *sum);
 
 /* --- between the files of the tunnel --- */
+
+static inline bool tunnel_owner(const struct tunnel_lane *lane)
+{
+    return lane->worker->index == 0;
+}
+/* tunnel_worker.c: what the other workers ask of the owner. */
+enum wg_send tunnel_send_key(struct tunnel_lane *lane, struct wg_peer *peer, struct wg_keypair **keypair);
+void tunnel_sent(struct tunnel_lane *lane, struct wg_peer *peer, struct wg_keypair *keypair, unsigned packets,
+    uint64_t bytes);
+void tunnel_forget_source(struct tunnel_lane *lane, struct wg_peer *peer);
+void tunnel_give_handshake(struct tunnel_lane *lane, const struct wg_endpoint *from, const uint8_t *message, uint32_t n);
+void tunnel_give_packet(struct tunnel_lane *lane, const uint8_t header[VNET_HEADER_LEN], const uint8_t *packet,
+    size_t n);
+/* Packets that another worker has opened, for the owner to commit. In a LEASE_SMALL. */
+struct tunnel_opened {
+    struct tunnel *tunnel;
+    struct wg_keypair *keypair;
+    struct wg_endpoint from;
+    uint8_t tos;
+    unsigned n;
+    struct {
+        uint8_t *data; /* plaintext */
+        uint64_t counter;
+        uint32_t plain; /* bytes */
+    } packets[TUNNEL_BATCH];
+};
+_Static_assert(sizeof(struct tunnel_opened) <= LEASE_SMALL_SIZE, "fits its lease");
+/* False: the owner's inbox is full, the packets are counted as dropped. */
+bool tunnel_give_opened(struct tunnel_lane *lane, struct tunnel_opened *opened);
+/* The buffers that what was given lies in go back when the owner is done with it. */
+void tunnel_give_buffer(struct tunnel_lane *lane, uint8_t *buffer);
+void tunnel_commit(struct tunnel_lane *lane, const struct tunnel_opened *opened);
+void tunnel_queue_add(struct tunnel_lane *lane, const struct wg_endpoint *from, const uint8_t *message, uint32_t n);
 
 void tunnel_act(struct tunnel *tunnel, const struct wg_output *out);
 void tunnel_send_message(struct tunnel *tunnel, const struct wg_endpoint *to, uint8_t tos, const uint8_t *message,

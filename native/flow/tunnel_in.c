@@ -53,11 +53,11 @@ static void queue_release(struct tunnel *tunnel)
     tunnel->queue_head = 0;
 }
 
-static void queue_add(struct tunnel_lane *lane, const struct wg_endpoint *from, const uint8_t *message, uint32_t n)
+void tunnel_queue_add(struct tunnel_lane *lane, const struct wg_endpoint *from, const uint8_t *message, uint32_t n)
 {
     struct tunnel *tunnel = lane->tunnel;
     if (n > WG_HANDSHAKE_MAX) {
-        wg_device_count(tunnel->core, WG_DROP_HANDSHAKE_SIZE, 1);
+        lane->stats.wg_drops[WG_DROP_HANDSHAKE_SIZE]++;
         return;
     }
     struct tunnel_handshake *slot =
@@ -70,6 +70,15 @@ static void queue_add(struct tunnel_lane *lane, const struct wg_endpoint *from, 
     slot->from = *from;
     slot->length = (uint8_t)n;
     memcpy(slot->message, message, n);
+}
+
+static void handshake_message(struct tunnel_lane *lane, const struct wg_endpoint *from, const uint8_t *message,
+    uint32_t n)
+{
+    if (tunnel_owner(lane))
+        tunnel_queue_add(lane, from, message, n);
+    else
+        tunnel_give_handshake(lane, from, message, n);
 }
 
 static void queue_run(struct tunnel *tunnel)
@@ -168,14 +177,14 @@ static void data_packet(struct tunnel_lane *lane, struct wg_peer *peer, uint8_t 
     struct tunnel *tunnel = lane->tunnel;
     size_t length = wg_inner_length(packet, n);
     if (!length) {
-        wg_device_count(tunnel->core, WG_DROP_DATA_INNER, 1);
+        lane->stats.wg_drops[WG_DROP_DATA_INNER]++;
         return;
     }
     uint8_t version = packet[0] >> 4;
     struct wg_peer *owner = version == 4 ? wg_allowedips_lookup4(tunnel->core, packet + 12)
                                          : wg_allowedips_lookup6(tunnel->core, packet + 8);
     if (owner != peer) {
-        wg_device_count(tunnel->core, WG_DROP_DATA_SOURCE, 1);
+        lane->stats.wg_drops[WG_DROP_DATA_SOURCE]++;
         return;
     }
     if (tos & 3) {
@@ -188,13 +197,10 @@ static void data_packet(struct tunnel_lane *lane, struct wg_peer *peer, uint8_t 
     deliver(lane, packet, length);
 }
 
-/* A run of data messages of one keypair, n <= TUNNEL_GROUP: opened together. Bytes on the wire that were authentic and
- * in the window are added to *bytes. */
-static void data_group(struct tunnel_lane *lane, struct wg_keypair *keypair, uint8_t tos,
-    const struct tunnel_datagram *datagrams, unsigned n, uint64_t *bytes, unsigned *flags)
+/* n <= TUNNEL_GROUP data messages of one keypair, opened together where they lie. */
+static void open_group(struct tunnel_lane *lane, struct wg_keypair *keypair, const struct tunnel_datagram *datagrams,
+    struct chacha_job *jobs, unsigned n)
 {
-    struct tunnel *tunnel = lane->tunnel;
-    struct chacha_job jobs[TUNNEL_GROUP];
     for (unsigned i = 0; i < n; i++) {
         uint8_t *sealed = datagrams[i].data + WG_DATA_SEALED;
         jobs[i] = (struct chacha_job){
@@ -204,43 +210,109 @@ static void data_group(struct tunnel_lane *lane, struct wg_keypair *keypair, uin
             .counter = load_le64(datagrams[i].data + WG_DATA_COUNTER),
         };
     }
-    chacha_open_batch(keypair->receive_key, jobs, n);
-    for (unsigned i = 0; i < n; i++) {
-        if (!jobs[i].ok) {
-            wg_device_count(tunnel->core, WG_DROP_DATA_DECRYPT, 1);
-            continue;
+    lane->stats.wg_drops[WG_DROP_DATA_DECRYPT] += chacha_open_batch(keypair->receive_key, jobs, n);
+}
+
+/* What a run of packets of one keypair has come to. */
+struct committed {
+    uint64_t bytes; /* on the wire, of packets that were authentic and in the window */
+    unsigned flags;
+};
+
+static void commit_packet(struct tunnel_lane *lane, struct wg_keypair *keypair, uint8_t tos, uint8_t *data,
+    uint32_t plain, uint64_t counter, struct committed *committed)
+{
+    if (!wg_keypair_accept(keypair, counter)) {
+        lane->stats.wg_drops[WG_DROP_DATA_REPLAY]++;
+        return;
+    }
+    committed->bytes += plain + WG_DATA_OVERHEAD;
+    if (plain) {
+        committed->flags |= WG_RECEIVED_DATA;
+        data_packet(lane, keypair->peer, tos, data, plain);
+    }
+}
+
+static void commit_end(struct tunnel_lane *lane, struct wg_keypair *keypair, const struct wg_endpoint *from,
+    const struct committed *committed)
+{
+    if (lane->gather)
+        gather_flush(lane);
+    if (committed->bytes && wg_peer_received(keypair->peer, keypair, tunnel_now(lane->worker), from, committed->flags,
+                                committed->bytes))
+        tunnel_stage_flush(lane, keypair->peer);
+}
+
+void tunnel_commit(struct tunnel_lane *lane, const struct tunnel_opened *opened)
+{
+    struct committed committed = {0};
+    for (unsigned i = 0; i < opened->n; i++)
+        commit_packet(lane, opened->keypair, opened->tos, opened->packets[i].data, opened->packets[i].plain,
+            opened->packets[i].counter, &committed);
+    commit_end(lane, opened->keypair, &opened->from, &committed);
+}
+
+/* The owner commits what it has opened at once, while it is warm. */
+static void run_here(struct tunnel_lane *lane, struct wg_keypair *keypair, const struct wg_endpoint *from, uint8_t tos,
+    const struct tunnel_datagram *datagrams, unsigned n)
+{
+    struct chacha_job jobs[TUNNEL_GROUP];
+    struct committed committed = {0};
+    for (unsigned at = 0; at < n; at += TUNNEL_GROUP) {
+        unsigned part = MIN(n - at, (unsigned)TUNNEL_GROUP);
+        open_group(lane, keypair, datagrams + at, jobs, part);
+        for (unsigned i = 0; i < part; i++)
+            if (jobs[i].ok)
+                commit_packet(lane, keypair, tos, jobs[i].dst, jobs[i].len - WG_TAG_SIZE, jobs[i].counter, &committed);
+    }
+    commit_end(lane, keypair, from, &committed);
+}
+
+/* Another worker opens and gives the batch to the owner. */
+static void run_for_owner(struct tunnel_lane *lane, struct wg_keypair *keypair, const struct wg_endpoint *from,
+    uint8_t tos, const struct tunnel_datagram *datagrams, unsigned n)
+{
+    struct chacha_job jobs[TUNNEL_GROUP];
+    for (unsigned start = 0; start < n; start += TUNNEL_BATCH) {
+        unsigned end = MIN(n, start + TUNNEL_BATCH);
+        struct tunnel_opened *opened = lease_take(&lane->worker->leases, LEASE_SMALL);
+        if (!opened) {
+            lane->stats.drops[TUNNEL_DROP_IN_NO_MEMORY] += n - start;
+            return;
         }
-        if (!wg_keypair_accept(keypair, jobs[i].counter)) {
-            wg_device_count(tunnel->core, WG_DROP_DATA_REPLAY, 1);
-            continue;
+        opened->tunnel = lane->tunnel;
+        opened->keypair = keypair;
+        opened->from = *from;
+        opened->tos = tos;
+        opened->n = 0;
+        for (unsigned at = start; at < end; at += TUNNEL_GROUP) {
+            unsigned part = MIN(end - at, (unsigned)TUNNEL_GROUP);
+            open_group(lane, keypair, datagrams + at, jobs, part);
+            for (unsigned i = 0; i < part; i++) {
+                if (!jobs[i].ok)
+                    continue;
+                opened->packets[opened->n].data = jobs[i].dst;
+                opened->packets[opened->n].plain = jobs[i].len - WG_TAG_SIZE;
+                opened->packets[opened->n++].counter = jobs[i].counter;
+            }
         }
-        *bytes += datagrams[i].length;
-        uint32_t plain = jobs[i].len - WG_TAG_SIZE;
-        if (plain) {
-            *flags |= WG_RECEIVED_DATA;
-            data_packet(lane, keypair->peer, tos, jobs[i].dst, plain);
-        }
+        if (tunnel_give_opened(lane, opened))
+            tunnel_scratch(lane->worker)->given = true;
     }
 }
 
 static void data_run(struct tunnel_lane *lane, const struct wg_endpoint *from, uint8_t tos,
     const struct tunnel_datagram *datagrams, unsigned n, uint32_t index)
 {
-    struct tunnel *tunnel = lane->tunnel;
-    const struct wg_now *now = tunnel_now(lane->worker);
-    struct wg_keypair *keypair = wg_keypair_find(tunnel->core, index);
-    if (!keypair || !wg_keypair_usable(keypair, now)) {
-        wg_device_count(tunnel->core, keypair ? WG_DROP_DATA_EXPIRED : WG_DROP_DATA_INDEX, n);
+    struct wg_keypair *keypair = wg_keypair_find(lane->tunnel->core, index);
+    if (!keypair || !wg_keypair_usable(keypair, tunnel_now(lane->worker))) {
+        lane->stats.wg_drops[keypair ? WG_DROP_DATA_EXPIRED : WG_DROP_DATA_INDEX] += n;
         return;
     }
-    uint64_t bytes = 0;
-    unsigned flags = 0;
-    for (unsigned at = 0; at < n; at += TUNNEL_GROUP)
-        data_group(lane, keypair, tos, datagrams + at, MIN(n - at, (unsigned)TUNNEL_GROUP), &bytes, &flags);
-    if (lane->gather)
-        gather_flush(lane);
-    if (bytes && wg_peer_received(keypair->peer, keypair, now, from, flags, bytes))
-        tunnel_stage_flush(tunnel_lane(tunnel, lane->worker), keypair->peer);
+    if (tunnel_owner(lane))
+        run_here(lane, keypair, from, tos, datagrams, n);
+    else
+        run_for_owner(lane, keypair, from, tos, datagrams, n);
 }
 
 void tunnel_in(struct tunnel_lane *lane, const struct wg_endpoint *from, uint8_t tos, struct tunnel_datagram *datagrams,
@@ -251,14 +323,14 @@ void tunnel_in(struct tunnel_lane *lane, const struct wg_endpoint *from, uint8_t
         uint32_t length = datagrams[i].length;
         if (length < 4 || load_le32(data) != WG_TYPE_DATA) {
             if (length < 4)
-                wg_device_count(lane->tunnel->core, WG_DROP_HANDSHAKE_SIZE, 1);
+                lane->stats.wg_drops[WG_DROP_HANDSHAKE_SIZE]++;
             else
-                queue_add(lane, from, data, length);
+                handshake_message(lane, from, data, length);
             i++;
             continue;
         }
         if (length < WG_DATA_OVERHEAD) {
-            wg_device_count(lane->tunnel->core, WG_DROP_DATA_SHORT, 1);
+            lane->stats.wg_drops[WG_DROP_DATA_SHORT]++;
             i++;
             continue;
         }
@@ -274,11 +346,23 @@ void tunnel_in(struct tunnel_lane *lane, const struct wg_endpoint *from, uint8_t
 
 /* --- to the TUN --- */
 
+/* The queue that the flow's hash owns: a write moves the flow's answers to that queue too. Any thread may write. */
+static const struct tun *queue_for(const struct tunnel_lane *lane, const struct iovec *iov)
+{
+    const struct tunnel *tunnel = lane->tunnel;
+    unsigned offset = lane->tun.vnet ? VNET_HEADER_LEN : 0;
+    struct ip_view view;
+    const uint8_t *packet = (const uint8_t *)iov->iov_base + offset;
+    if (tunnel->config.workers == 1 || ip_parse(&view, packet, iov->iov_len - offset) > IP_LENGTH)
+        return &lane->tun;
+    return &tunnel->lanes[ip_flow_hash(&view, packet) % tunnel->config.workers].tun;
+}
+
 static void write_single(void *ctx, const struct iovec *iov)
 {
     struct tunnel_lane *lane = ctx;
     lane->stats.tun_writes++;
-    if (tun_write(&lane->tun, iov, 1) == 0)
+    if (tun_write(queue_for(lane, iov), iov, 1) == 0)
         lane->stats.tun_written_packets++;
     else
         lane->stats.drops[TUNNEL_DROP_TUN_WRITE]++;
@@ -312,7 +396,7 @@ void tunnel_in_finish(struct tunnel_lane *lane)
             lane->stats.drops[TUNNEL_DROP_IN_NO_TUN] += output->count;
             continue;
         }
-        int error = tun_write(&lane->tun, output->iov, output->iov_count);
+        int error = tun_write(queue_for(lane, output->iov), output->iov, output->iov_count);
         lane->stats.tun_writes++;
         if (error)
             write_refused(lane, gro, i, error);
@@ -388,17 +472,28 @@ void tunnel_socket_ready(struct tunnel_socket *socket, unsigned events)
     /* With UDP_GRO a message may be 64 KiB; without it a page for each is room enough for any MTU seen so far. */
     bool joined = feature_on(FEATURE_UDP_GRO);
     uint32_t slot = joined ? LEASE_LARGE_SIZE : ROUND_UP(lane->tunnel->mtu + 512u, 512u);
-    uint8_t *buffers[TUNNEL_MESSAGES];
-    unsigned have = 0;
-    while (have < TUNNEL_MESSAGES && (buffers[have] = lease_take(&worker->leases, LEASE_LARGE)) != NULL)
-        have++;
-    if (!have)
-        lane->stats.drops[TUNNEL_DROP_IN_NO_MEMORY]++;
-    for (unsigned i = 0; have && i < TUNNEL_RECEIVES && socket->fd >= 0; i++)
-        if (!receive_once(socket, buffers, have, slot))
+    uint8_t *buffers[TUNNEL_MESSAGES] = {0};
+    struct tunnel_scratch *scratch = tunnel_scratch(worker);
+    bool more = true;
+    for (unsigned i = 0; more && i < TUNNEL_RECEIVES && socket->fd >= 0; i++) {
+        unsigned have = 0;
+        while (have < TUNNEL_MESSAGES &&
+               (buffers[have] || (buffers[have] = lease_take(&worker->leases, LEASE_LARGE)) != NULL))
+            have++;
+        if (!have) {
+            lane->stats.drops[TUNNEL_DROP_IN_NO_MEMORY]++;
             break;
-    while (have)
-        lease_give(&worker->leases, buffers[--have]);
+        }
+        scratch->given = false;
+        more = receive_once(socket, buffers, have, slot);
+        for (unsigned k = 0; scratch->given && k < have; k++) {
+            tunnel_give_buffer(lane, buffers[k]);
+            buffers[k] = NULL;
+        }
+    }
+    for (unsigned k = 0; k < TUNNEL_MESSAGES; k++)
+        if (buffers[k])
+            lease_give(&worker->leases, buffers[k]);
 }
 
 void tunnel_handshakes(struct tunnel *tunnel)

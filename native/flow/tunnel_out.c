@@ -134,8 +134,8 @@ static void batch_send(struct tunnel_lane *lane)
         batch->segment, &sent, &error);
     lane->stats.udp_sends++;
     lane->stats.udp_sent_packets += sent;
-    if (had_source && !source.family && lane->worker->index == 0)
-        wg_peer_forget_source(batch->peer);
+    if (had_source && !source.family)
+        tunnel_forget_source(lane, batch->peer);
     if (result == UDP_AGAIN) {
         lane->pending_at += sent * batch->segment;
         lane->blocked = true;
@@ -160,8 +160,7 @@ void tunnel_flush(struct tunnel_lane *lane)
         return;
     if (batch->count) {
         batch_seal(batch);
-        const struct wg_now *now = tunnel_now(lane->worker);
-        wg_peer_sent(batch->peer, batch->keypair, now, batch->data_packets, batch->used);
+        tunnel_sent(lane, batch->peer, batch->keypair, batch->data_packets, batch->used);
         batch_send(lane);
     }
     if (!lane->blocked) {
@@ -179,8 +178,7 @@ static bool batch_turn_over(struct tunnel_lane *lane)
     if (!batch->count)
         return true;
     batch_seal(batch);
-    const struct wg_now *now = tunnel_now(lane->worker);
-    wg_peer_sent(batch->peer, batch->keypair, now, batch->data_packets, batch->used);
+    tunnel_sent(lane, batch->peer, batch->keypair, batch->data_packets, batch->used);
     batch_send(lane);
     return !lane->blocked;
 }
@@ -243,22 +241,25 @@ static uint32_t split_length(const struct vnet_split *s)
 }
 
 /* The keypair for this peer, or NULL with the packet dealt with. */
-static struct wg_keypair *keypair_for(struct tunnel_lane *lane, struct wg_peer *peer, const struct wg_now *now,
-    const uint8_t *header, const uint8_t *packet, size_t n)
+static struct wg_keypair *keypair_for(struct tunnel_lane *lane, struct wg_peer *peer, const uint8_t *header,
+    const uint8_t *packet, size_t n)
 {
     struct wg_keypair *keypair = NULL;
-    switch (wg_peer_send_key(peer, now, &keypair)) {
+    switch (tunnel_send_key(lane, peer, &keypair)) {
     case WG_SEND_OK:
         return keypair;
     case WG_SEND_STAGE:
-        tunnel_stage(lane, peer, header, packet, n);
+        if (tunnel_owner(lane))
+            tunnel_stage(lane, peer, header, packet, n);
+        else
+            tunnel_give_packet(lane, header, packet, n);
         break;
     case WG_SEND_NO_ENDPOINT:
-        wg_device_count(lane->tunnel->core, WG_DROP_SEND_NO_ENDPOINT, 1);
+        lane->stats.wg_drops[WG_DROP_SEND_NO_ENDPOINT]++;
         break;
     case WG_SEND_DOWN:
     case WG_SEND_COUNT:
-        wg_device_count(lane->tunnel->core, WG_DROP_SEND_NO_KEY, 1);
+        lane->stats.wg_drops[WG_DROP_SEND_NO_KEY]++;
         break;
     }
     return NULL;
@@ -277,11 +278,10 @@ void tunnel_out(struct tunnel_lane *lane, const uint8_t header[VNET_HEADER_LEN],
     struct wg_peer *peer = split.ip.version == 4 ? wg_allowedips_lookup4(tunnel->core, destination)
                                                  : wg_allowedips_lookup6(tunnel->core, destination);
     if (!peer) {
-        wg_device_count(tunnel->core, WG_DROP_SEND_NO_PEER, 1);
+        lane->stats.wg_drops[WG_DROP_SEND_NO_PEER]++;
         return;
     }
-    const struct wg_now *now = tunnel_now(lane->worker);
-    struct wg_keypair *keypair = keypair_for(lane, peer, now, header, packet, n);
+    struct wg_keypair *keypair = keypair_for(lane, peer, header, packet, n);
     if (!keypair)
         return;
     uint8_t tos = wg_ecn_encapsulate(split.ip.tos & 3);
@@ -317,9 +317,8 @@ void tunnel_resume(struct tunnel_lane *lane)
 
 void tunnel_keepalive(struct tunnel_lane *lane, struct wg_peer *peer)
 {
-    const struct wg_now *now = tunnel_now(lane->worker);
     struct wg_keypair *keypair = NULL;
-    if (wg_peer_send_key(peer, now, &keypair) != WG_SEND_OK)
+    if (tunnel_send_key(lane, peer, &keypair) != WG_SEND_OK)
         return;
     uint8_t *at = batch_place(lane, peer, keypair, 0, 0);
     if (at)
@@ -415,12 +414,11 @@ void tunnel_carry(struct tunnel_lane *lane, uint16_t port, const struct wg_endpo
     struct wg_peer *peer = v4 ? wg_allowedips_lookup4(tunnel->core, to->address)
                               : wg_allowedips_lookup6(tunnel->core, to->address);
     if (!peer) {
-        wg_device_count(tunnel->core, WG_DROP_SEND_NO_PEER, 1);
+        lane->stats.wg_drops[WG_DROP_SEND_NO_PEER]++;
         return;
     }
-    const struct wg_now *now = tunnel_now(lane->worker);
     struct wg_keypair *keypair = NULL;
-    bool can = wg_peer_send_key(peer, now, &keypair) == WG_SEND_OK;
+    bool can = tunnel_send_key(lane, peer, &keypair) == WG_SEND_OK;
     for (size_t at = 0; at < length; at += segment) {
         uint32_t part = (uint32_t)MIN(segment, length - at), inner = (v4 ? 20u : 40u) + UDP_HEADER + part;
         if (!can) { /* builds the packet aside: the ordinary way stages it and asks for the handshake */

@@ -1,6 +1,7 @@
 #include "io/socket.h"
 
 #include <errno.h>
+#include <linux/filter.h>
 #include <linux/udp.h>
 #include <netinet/in.h>
 #include <stddef.h>
@@ -81,6 +82,24 @@ int socket_udp(enum socket_purpose purpose, int family, uint16_t port, const str
         return error;
     }
     return fd;
+}
+
+int socket_steer_wireguard(int fd, unsigned count)
+{
+    /* Offsets count from the UDP payload; the index is loaded big-endian, which serves a remainder as well. */
+    struct sock_filter code[] = {
+        BPF_STMT(BPF_LD | BPF_B | BPF_ABS, 0),
+        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, 4, 0, 4),
+        BPF_STMT(BPF_LD | BPF_W | BPF_ABS, 4),
+        BPF_STMT(BPF_ALU | BPF_MOD | BPF_K, count - 1),
+        BPF_STMT(BPF_ALU | BPF_ADD | BPF_K, 1),
+        BPF_STMT(BPF_RET | BPF_A, 0),
+        BPF_STMT(BPF_RET | BPF_K, 0),
+    };
+    struct sock_fprog program = {sizeof code / sizeof *code, code};
+    if (count < 2)
+        return 0;
+    return setsockopt(fd, SOL_SOCKET, SO_ATTACH_REUSEPORT_CBPF, &program, sizeof program) < 0 ? -errno : 0;
 }
 
 uint16_t socket_port(int fd)

@@ -26,6 +26,12 @@ struct socket_options {
  * the feature table. */
 int socket_udp(enum socket_purpose purpose, int family, uint16_t port, const struct socket_options *options);
 
+/* Steers what a group of `count` sockets on one port (bound with reuseport, in the order of the workers) receives, by a
+ * program on any of them: WireGuard data goes to worker 1 + receiver index mod (count - 1), so that one session stays
+ * with one worker and in order; everything else (handshakes) to worker 0. 0 or -errno; without it the kernel spreads by
+ * the addresses' hash. */
+int socket_steer_wireguard(int fd, unsigned count);
+
 /* The bound port, host order; 0 on failure. */
 uint16_t socket_port(int fd);
 /* Sets the mark of an open socket; 0 or -errno. */

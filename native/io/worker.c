@@ -162,7 +162,7 @@ void worker_receive(struct worker *worker)
 
 void workers_pause(struct workers *all)
 {
-    if (!all->running || all->count == 1)
+    if (!all->running || all->count == 1 || all->pause_depth++)
         return;
     atomic_fetch_add(&all->pause_wanted, 1);
     for (unsigned i = 1; i < all->count; i++)
@@ -175,7 +175,7 @@ void workers_pause(struct workers *all)
 
 void workers_resume(struct workers *all)
 {
-    if (!all->running || all->count == 1)
+    if (!all->running || all->count == 1 || --all->pause_depth)
         return;
     pthread_mutex_lock(&all->lock);
     atomic_fetch_add(&all->pause_wanted, 1);

@@ -53,6 +53,7 @@ struct workers {
     atomic_bool stop;
     atomic_uint pause_wanted; /* generation: odd while worker 0 wants the others to stand still */
     atomic_uint paused;       /* how many do */
+    unsigned pause_depth;     /* worker 0's: pauses may nest */
     pthread_mutex_t lock;
     pthread_cond_t changed;
     bool running; /* threads are started */
@@ -73,7 +74,7 @@ bool worker_post(struct worker *from, struct worker *to, const struct message *m
 /* Runs what has come; called by the switch on WAKE_MESSAGE. */
 void worker_receive(struct worker *worker);
 
-/* Worker 0 only: the others stand still between the two calls. */
+/* Worker 0 only: the others stand still, between two turns of theirs, from one call to the other. May be nested. */
 void workers_pause(struct workers *all);
 void workers_resume(struct workers *all);
 /* The others call it once a turn; it returns when they may go on. */
