@@ -26,12 +26,17 @@ enum network_step { STEP_GUARD, STEP_RULE, STEP_SYSCTL, STEP_LINK, STEP_ADDRESS,
 static enum network_kind step_kind(enum network_step step)
 {
     switch (step) {
-    case STEP_RULE: return NETWORK_RULE;
-    case STEP_SYSCTL: return NETWORK_SYSCTL;
+    case STEP_RULE:
+        return NETWORK_RULE;
+    case STEP_SYSCTL:
+        return NETWORK_SYSCTL;
     case STEP_LINK:
-    case STEP_UP: return NETWORK_LINK;
-    case STEP_ADDRESS: return NETWORK_ADDRESS;
-    default: return NETWORK_ROUTE;
+    case STEP_UP:
+        return NETWORK_LINK;
+    case STEP_ADDRESS:
+        return NETWORK_ADDRESS;
+    default:
+        return NETWORK_ROUTE;
     }
 }
 
@@ -127,8 +132,7 @@ static int network_merge(struct network *net, const struct network_plan *plan)
             entry->want = &plan->items[i];
             continue;
         }
-        const struct network_entry fresh = {
-            .item = plan->items[i], .want = &plan->items[i], .old_link = {.up = -1}};
+        const struct network_entry fresh = {.item = plan->items[i], .want = &plan->items[i], .old_link = {.up = -1}};
         if (entries_add(net, &fresh))
             return -ENOMEM;
     }
@@ -163,8 +167,8 @@ static bool leftover_is_ours(const struct network *net, const struct network_pla
 {
     uint32_t table = item->kind == NETWORK_ROUTE ? item->route.table : item->rule.table;
 
-    return net->alone || plan_names_table(plan, table) || plan_names_table(journal, table) ||
-           plan_has(journal, item) || plan_has(plan, item);
+    return net->alone || plan_names_table(plan, table) || plan_names_table(journal, table) || plan_has(journal, item) ||
+           plan_has(plan, item);
 }
 
 static int network_adopt(struct network *net, const struct network_plan *plan)

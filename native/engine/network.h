@@ -36,7 +36,7 @@
 enum network_kind { NETWORK_SYSCTL, NETWORK_LINK, NETWORK_ADDRESS, NETWORK_ROUTE, NETWORK_RULE, NETWORK_KIND_COUNT };
 
 struct network_sysctl {
-    char key[96];   /* as a path below /proc/sys: net/ipv4/ip_forward */
+    char key[96]; /* as a path below /proc/sys: net/ipv4/ip_forward */
     char value[64]; /* words separated by one space */
 };
 
@@ -84,7 +84,7 @@ struct network_entry {
     struct network_item item;
     const struct network_item *want; /* in the plan that is being applied; NULL: not wanted any more */
     bool ours; /* we made it, or found it after a crash: it is taken back at the end */
-    char old_value[64];                  /* sysctl: before us */
+    char old_value[64]; /* sysctl: before us */
     struct netlink_link_change old_link; /* link: before us */
 };
 
@@ -101,13 +101,13 @@ struct network {
     struct network_undo *undo;
     size_t undo_count, undo_capacity;
     bool adopted; /* leftovers of an earlier run have been looked for */
-    bool proved;  /* a transaction has succeeded: before that a failure leaves what on_crash says */
+    bool proved; /* a transaction has succeeded: before that a failure leaves what on_crash says */
     bool crash_closed;
     bool alone; /* no other fv in this network namespace */
-    int claim;  /* descriptor that says that we are here */
+    int claim; /* descriptor that says that we are here */
     char journal[PATH_MAX]; /* "": no state folder */
-    char *journal_text;     /* as it was written last: a flash is not written without need */
-    char identity[160];     /* of this boot and namespace */
+    char *journal_text; /* as it was written last: a flash is not written without need */
+    char identity[160]; /* of this boot and namespace */
     void (*notice)(void *context, const char *text); /* what is worth a log line; may be NULL */
     void *context;
     char error[NETWORK_ERROR_SIZE];

@@ -34,16 +34,20 @@ bool network_item_same(const struct network_item *a, const struct network_item *
     if (a->kind != b->kind)
         return false;
     switch (a->kind) {
-    case NETWORK_SYSCTL: return strcmp(a->sysctl.key, b->sysctl.key) == 0;
-    case NETWORK_LINK: return strcmp(a->device, b->device) == 0;
+    case NETWORK_SYSCTL:
+        return strcmp(a->sysctl.key, b->sysctl.key) == 0;
+    case NETWORK_LINK:
+        return strcmp(a->device, b->device) == 0;
     case NETWORK_ADDRESS:
         return strcmp(a->device, b->device) == 0 && netlink_prefix_equal(&a->address.local, &b->address.local) &&
                netlink_prefix_equal(&a->address.peer, &b->address.peer);
     case NETWORK_ROUTE: /* the kernel's key of a route, for IPv4 and IPv6 */
-        return netlink_prefix_equal(&a->route.destination, &b->route.destination) &&
-               a->route.table == b->route.table && route_metric(&a->route) == route_metric(&b->route);
-    case NETWORK_RULE: return rule_equal(&a->rule, &b->rule);
-    case NETWORK_KIND_COUNT: break;
+        return netlink_prefix_equal(&a->route.destination, &b->route.destination) && a->route.table == b->route.table &&
+               route_metric(&a->route) == route_metric(&b->route);
+    case NETWORK_RULE:
+        return rule_equal(&a->rule, &b->rule);
+    case NETWORK_KIND_COUNT:
+        break;
     }
     return false;
 }
@@ -53,17 +57,21 @@ bool network_item_equal(const struct network_item *a, const struct network_item 
     if (!network_item_same(a, b))
         return false;
     switch (a->kind) {
-    case NETWORK_SYSCTL: return strcmp(a->sysctl.value, b->sysctl.value) == 0;
+    case NETWORK_SYSCTL:
+        return strcmp(a->sysctl.value, b->sysctl.value) == 0;
     case NETWORK_LINK:
         return a->link.up == b->link.up && a->link.mtu == b->link.mtu && a->link.txqueuelen == b->link.txqueuelen;
-    case NETWORK_ADDRESS: return true; /* what may differ (scope, flags, broadcast) does not matter to anybody */
+    case NETWORK_ADDRESS:
+        return true; /* what may differ (scope, flags, broadcast) does not matter to anybody */
     case NETWORK_ROUTE:
         return a->route.type == b->route.type && strcmp(a->device, b->device) == 0 &&
                netlink_prefix_equal(&a->route.via, &b->route.via) &&
                netlink_prefix_equal(&a->route.source, &b->route.source) && a->route.mtu == b->route.mtu &&
                a->route.advmss == b->route.advmss && a->route.flags_onlink == b->route.flags_onlink;
-    case NETWORK_RULE: return true;
-    case NETWORK_KIND_COUNT: break;
+    case NETWORK_RULE:
+        return true;
+    case NETWORK_KIND_COUNT:
+        break;
     }
     return false;
 }
@@ -170,7 +178,10 @@ static void format_route(struct line *line, const struct network_item *item)
              : route->type == RTN_PROHIBIT  ? "prohibit "
                                             : "");
     line_add_prefix(line, "", &route->destination, true);
-    line_add_prefix(line, route->via.family == route->family ? " via " : route->via.family == AF_INET6 ? " via inet6 " : " via inet ",
+    line_add_prefix(line,
+                    route->via.family == route->family ? " via "
+                    : route->via.family == AF_INET6    ? " via inet6 "
+                                                       : " via inet ",
                     &route->via, false);
     if (item->device[0])
         line_add(line, " dev %s", item->device);
@@ -221,7 +232,9 @@ void network_format(const struct network_item *item, char *text, size_t size)
 
     text[0] = '\0';
     switch (item->kind) {
-    case NETWORK_SYSCTL: line_add(&line, "%s=%s", item->sysctl.key, item->sysctl.value); break;
+    case NETWORK_SYSCTL:
+        line_add(&line, "%s=%s", item->sysctl.key, item->sysctl.value);
+        break;
     case NETWORK_LINK:
         line_add(&line, "%s", item->device);
         if (item->link.mtu)
@@ -231,9 +244,16 @@ void network_format(const struct network_item *item, char *text, size_t size)
         if (item->link.up >= 0)
             line_add(&line, " %s", item->link.up ? "up" : "down");
         break;
-    case NETWORK_ADDRESS: format_address(&line, item); break;
-    case NETWORK_ROUTE: format_route(&line, item); break;
-    case NETWORK_RULE: format_rule(&line, &item->rule); break;
-    case NETWORK_KIND_COUNT: break;
+    case NETWORK_ADDRESS:
+        format_address(&line, item);
+        break;
+    case NETWORK_ROUTE:
+        format_route(&line, item);
+        break;
+    case NETWORK_RULE:
+        format_rule(&line, &item->rule);
+        break;
+    case NETWORK_KIND_COUNT:
+        break;
     }
 }

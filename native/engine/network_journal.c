@@ -10,8 +10,8 @@
 #include "wire/bytes.h"
 
 #define JOURNAL_LIMIT (4u << 20) /* bytes; a line is at most 400, so some 10,000 objects */
-#define JOURNAL_LINE  400
-#define JOURNAL_HEAD  "fv-network=1\n"
+#define JOURNAL_LINE 400
+#define JOURNAL_HEAD "fv-network=1\n"
 
 __attribute__((format(printf, 2, 3))) static void journal_notice(struct network *net, const char *format, ...)
 {

@@ -12,7 +12,6 @@
 
 /* --- What is there --- */
 
-
 /* Makes room for one more in a list that doubles. */
 static int list_room(void **list, size_t count, size_t size)
 {
@@ -53,7 +52,8 @@ static int collect(void *context, const struct netlink_event *event)
         if (!error)
             seen->addresses[seen->address_count++] = event->address;
         return error;
-    default: return 0;
+    default:
+        return 0;
     }
 }
 
@@ -249,8 +249,10 @@ int network_put(struct netlink *nl, const struct network_item *wanted, bool repl
     case NETWORK_ROUTE:
         error = network_resolve(nl, &item);
         return error ? error : netlink_route_add(nl, &item.route, replace);
-    case NETWORK_RULE: return netlink_rule_add(nl, &item.rule);
-    case NETWORK_KIND_COUNT: break;
+    case NETWORK_RULE:
+        return netlink_rule_add(nl, &item.rule);
+    case NETWORK_KIND_COUNT:
+        break;
     }
     return -EINVAL;
 }

@@ -12,7 +12,7 @@
 #include "engine/network.h"
 #include "wire/bytes.h"
 
-#define WORDS_MAX  64
+#define WORDS_MAX 64
 #define VALUE_SIZE 1024
 
 struct words {
@@ -25,11 +25,8 @@ struct words {
 };
 
 static const char *const network_kind_names[] = {
-    [NETWORK_SYSCTL] = "sysctl",
-    [NETWORK_LINK] = "link",
-    [NETWORK_ADDRESS] = "address",
-    [NETWORK_ROUTE] = "route",
-    [NETWORK_RULE] = "rule",
+    [NETWORK_SYSCTL] = "sysctl", [NETWORK_LINK] = "link", [NETWORK_ADDRESS] = "address",
+    [NETWORK_ROUTE] = "route",   [NETWORK_RULE] = "rule",
 };
 _Static_assert(ARRAY_COUNT(network_kind_names) == NETWORK_KIND_COUNT, "a name per kind");
 
@@ -135,7 +132,8 @@ static int take_scope(struct words *w, uint8_t *scope)
     static const struct {
         const char *name;
         uint8_t scope;
-    } names[] = {{"global", RT_SCOPE_UNIVERSE}, {"site", RT_SCOPE_SITE}, {"link", RT_SCOPE_LINK}, {"host", RT_SCOPE_HOST}};
+    } names[] = {
+        {"global", RT_SCOPE_UNIVERSE}, {"site", RT_SCOPE_SITE}, {"link", RT_SCOPE_LINK}, {"host", RT_SCOPE_HOST}};
     uint32_t n;
 
     for (size_t i = 0; i < ARRAY_COUNT(names); i++) {
@@ -332,8 +330,8 @@ static int add_by_family(struct network_plan *plan, struct network_item *item, u
 
 static int parse_route(struct network_plan *plan, struct words *w)
 {
-    struct network_item item = {.kind = NETWORK_ROUTE,
-                                .route = {.type = RTN_UNICAST, .protocol = NETLINK_PROTOCOL_FV, .table = RT_TABLE_MAIN}};
+    struct network_item item = {
+        .kind = NETWORK_ROUTE, .route = {.type = RTN_UNICAST, .protocol = NETLINK_PROTOCOL_FV, .table = RT_TABLE_MAIN}};
     struct netlink_route *route = &item.route;
     bool scope_said = false;
     const char *word;
@@ -348,9 +346,8 @@ static int parse_route(struct network_plan *plan, struct words *w)
     word = words_take(w);
     if (!word)
         return words_fail(w, "lacks its destination (a prefix, or 'default')");
-    if (strcmp(word, "default") != 0 &&
-        ((error = parse_prefix(w, word, true, &route->destination)) ||
-         (error = agree(w, &family, route->destination.family, "the destination"))))
+    if (strcmp(word, "default") != 0 && ((error = parse_prefix(w, word, true, &route->destination)) ||
+                                         (error = agree(w, &family, route->destination.family, "the destination"))))
         return error;
     while (!error && (word = words_take(w))) {
         if (strcmp(word, "via") == 0) {

@@ -20,7 +20,8 @@ static int instance_bind(unsigned number)
 
     if (fd < 0)
         return -errno;
-    if (bind(fd, (const struct sockaddr *)&address, (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + (size_t)n)) < 0) {
+    if (bind(fd, (const struct sockaddr *)&address,
+             (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + (size_t)n)) < 0) {
         int error = -errno;
         close(fd);
         return error;

@@ -12,7 +12,7 @@
 
 #include "wire/bytes.h"
 
-#define NETLINK_BUFFER   32768 /* the kernel fills dumps up to the size that is asked for, 32 KiB at most */
+#define NETLINK_BUFFER 32768 /* the kernel fills dumps up to the size that is asked for, 32 KiB at most */
 #define NETLINK_PATIENCE 5000  /* ms; an answer that is not there by then does not come */
 
 static int netlink_socket(uint32_t groups)
@@ -150,7 +150,8 @@ static int netlink_event_parse(const struct netlink_message *m, struct netlink_e
         event->kind = NETLINK_EVENT_RULE;
         event->gone = m->type == RTM_DELRULE;
         return netlink_parse_rule(m, &event->rule);
-    default: return -EPROTO;
+    default:
+        return -EPROTO;
     }
 }
 

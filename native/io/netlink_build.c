@@ -247,15 +247,22 @@ bool netlink_build_dump(struct netlink_request *r, uint32_t sequence, uint16_t t
     struct rtmsg route = {.rtm_family = family, .rtm_protocol = protocol};
 
     switch (type) {
-    case RTM_GETLINK: request_begin(r, sequence, type, NLM_F_DUMP, &link, sizeof link); break;
-    case RTM_GETADDR: request_begin(r, sequence, type, NLM_F_DUMP, &address, sizeof address); break;
-    case RTM_GETRULE: request_begin(r, sequence, type, NLM_F_DUMP, &rule, sizeof rule); break;
+    case RTM_GETLINK:
+        request_begin(r, sequence, type, NLM_F_DUMP, &link, sizeof link);
+        break;
+    case RTM_GETADDR:
+        request_begin(r, sequence, type, NLM_F_DUMP, &address, sizeof address);
+        break;
+    case RTM_GETRULE:
+        request_begin(r, sequence, type, NLM_F_DUMP, &rule, sizeof rule);
+        break;
     case RTM_GETROUTE:
         request_begin(r, sequence, type, NLM_F_DUMP, &route, sizeof route);
         if (table)
             request_put_u32(r, RTA_TABLE, table);
         break;
-    default: return false;
+    default:
+        return false;
     }
     return request_end(r);
 }

@@ -151,13 +151,19 @@ int netlink_parse_address(const struct netlink_message *m, struct netlink_addres
     *address = (struct netlink_address){.index = (int)body.ifa_index, .scope = body.ifa_scope, .flags = body.ifa_flags};
     while ((more = attribute_next(&data, &length, &a)) == 1) {
         switch (a.type) {
-        case IFA_LOCAL: error = attribute_prefix(&a, body.ifa_family, body.ifa_prefixlen, &local); break;
-        case IFA_ADDRESS: error = attribute_prefix(&a, body.ifa_family, body.ifa_prefixlen, &far); break;
+        case IFA_LOCAL:
+            error = attribute_prefix(&a, body.ifa_family, body.ifa_prefixlen, &local);
+            break;
+        case IFA_ADDRESS:
+            error = attribute_prefix(&a, body.ifa_family, body.ifa_prefixlen, &far);
+            break;
         case IFA_BROADCAST:
             error = attribute_prefix(&a, body.ifa_family, (uint8_t)(netlink_address_size(body.ifa_family) * 8),
                                      &address->broadcast);
             break;
-        case IFA_FLAGS: error = attribute_u32(&a, &address->flags); break;
+        case IFA_FLAGS:
+            error = attribute_u32(&a, &address->flags);
+            break;
         }
         if (error)
             return error;
@@ -268,17 +274,31 @@ int netlink_parse_route(const struct netlink_message *m, struct netlink_route *r
             error = attribute_prefix(&a, body.rtm_family, body.rtm_dst_len, &route->destination);
             has_destination = true;
             break;
-        case RTA_GATEWAY: error = attribute_prefix(&a, body.rtm_family, full, &route->via); break;
-        case RTA_VIA: error = parse_via(&a, &route->via); break;
-        case RTA_PREFSRC: error = attribute_prefix(&a, body.rtm_family, full, &route->source); break;
+        case RTA_GATEWAY:
+            error = attribute_prefix(&a, body.rtm_family, full, &route->via);
+            break;
+        case RTA_VIA:
+            error = parse_via(&a, &route->via);
+            break;
+        case RTA_PREFSRC:
+            error = attribute_prefix(&a, body.rtm_family, full, &route->source);
+            break;
         case RTA_OIF:
             error = attribute_u32(&a, &index);
             route->index = (int)index;
             break;
-        case RTA_PRIORITY: error = attribute_u32(&a, &route->metric); break;
-        case RTA_TABLE: error = attribute_u32(&a, &route->table); break;
-        case RTA_MULTIPATH: error = parse_multipath(&a, route); break;
-        case RTA_METRICS: error = parse_metrics(&a, route); break;
+        case RTA_PRIORITY:
+            error = attribute_u32(&a, &route->metric);
+            break;
+        case RTA_TABLE:
+            error = attribute_u32(&a, &route->table);
+            break;
+        case RTA_MULTIPATH:
+            error = parse_multipath(&a, route);
+            break;
+        case RTA_METRICS:
+            error = parse_metrics(&a, route);
+            break;
         }
         if (error)
             return error;
@@ -311,11 +331,21 @@ int netlink_parse_rule(const struct netlink_message *m, struct netlink_rule *rul
     };
     while ((more = attribute_next(&data, &length, &a)) == 1) {
         switch (a.type) {
-        case FRA_DST: error = attribute_prefix(&a, body.family, body.dst_len, &rule->to); break;
-        case FRA_SRC: error = attribute_prefix(&a, body.family, body.src_len, &rule->from); break;
-        case FRA_IIFNAME: error = attribute_name(&a, rule->iif); break;
-        case FRA_OIFNAME: error = attribute_name(&a, rule->oif); break;
-        case FRA_PRIORITY: error = attribute_u32(&a, &rule->priority); break;
+        case FRA_DST:
+            error = attribute_prefix(&a, body.family, body.dst_len, &rule->to);
+            break;
+        case FRA_SRC:
+            error = attribute_prefix(&a, body.family, body.src_len, &rule->from);
+            break;
+        case FRA_IIFNAME:
+            error = attribute_name(&a, rule->iif);
+            break;
+        case FRA_OIFNAME:
+            error = attribute_name(&a, rule->oif);
+            break;
+        case FRA_PRIORITY:
+            error = attribute_u32(&a, &rule->priority);
+            break;
         case FRA_FWMARK:
             error = attribute_u32(&a, &rule->mark);
             rule->has_mark = true;
@@ -324,9 +354,15 @@ int netlink_parse_rule(const struct netlink_message *m, struct netlink_rule *rul
             error = attribute_u32(&a, &rule->mask);
             rule->has_mark = true;
             break;
-        case FRA_TABLE: error = attribute_u32(&a, &rule->table); break;
-        case FRA_SUPPRESS_PREFIXLEN: error = attribute_u32(&a, &suppress); break;
-        case FRA_PROTOCOL: error = attribute_u8(&a, &rule->protocol); break;
+        case FRA_TABLE:
+            error = attribute_u32(&a, &rule->table);
+            break;
+        case FRA_SUPPRESS_PREFIXLEN:
+            error = attribute_u32(&a, &suppress);
+            break;
+        case FRA_PROTOCOL:
+            error = attribute_u8(&a, &rule->protocol);
+            break;
         }
         if (error)
             return error;

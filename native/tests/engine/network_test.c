@@ -43,8 +43,8 @@ static const struct {
     {"route", "prohibit 2001:db8::/32 priority 3", "prohibit 2001:db8::/32 table main metric 3", NULL},
     {"route", "unicast 192.0.2.9 dev eth0 src 192.0.2.2 mtu 1400 advmss 1360 onlink",
      "192.0.2.9/32 dev eth0 table main src 192.0.2.2 mtu 1400 advmss 1360 onlink", NULL},
-    {"route", "192.0.2.0/24 dev eth0 scope global table 4294967295",
-     "192.0.2.0/24 dev eth0 table 4294967295 scope 0", NULL},
+    {"route", "192.0.2.0/24 dev eth0 scope global table 4294967295", "192.0.2.0/24 dev eth0 table 4294967295 scope 0",
+     NULL},
     /* 22: rules */
     {"rule", "not from 10.0.0.0/8 fwmark 0x1/0xff lookup 51820 pref 100",
      "-4 priority 100 not from 10.0.0.0/8 fwmark 0x1/0xff table 51820", NULL},

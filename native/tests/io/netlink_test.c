@@ -14,7 +14,7 @@
 
 static struct netlink_prefix prefix(const char *text, uint8_t length)
 {
-    struct netlink_prefix p = { .family = strchr(text, ':') ? AF_INET6 : AF_INET, .length = length };
+    struct netlink_prefix p = {.family = strchr(text, ':') ? AF_INET6 : AF_INET, .length = length};
 
     CHECK_EQ(inet_pton(p.family, text, p.address), 1);
     return p;
@@ -31,37 +31,35 @@ static void build_link(void)
 {
     struct netlink_request r;
     static const uint8_t get[] = {
-        40, 0, 0, 0, 18, 0, 5, 0, 7, 0, 0, 0, 0, 0, 0, 0,          /* RTM_GETLINK, REQUEST|ACK, sequence 7 */
-        0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0,            /* ifinfomsg */
-        8, 0, 3, 0, 'w', 'g', '0', 0,                              /* IFLA_IFNAME */
+        40, 0, 0, 0, 18,  0,   5,   0, 7, 0, 0, 0, 0, 0, 0, 0,          /* RTM_GETLINK, REQUEST|ACK, sequence 7 */
+        0,  0, 0, 0, 0,   0,   0,   0, 0, 0, 0, 0, 0, 0, 0, 0,            /* ifinfomsg */
+        8,  0, 3, 0, 'w', 'g', '0', 0,                              /* IFLA_IFNAME */
     };
     static const uint8_t set[] = {
-        40, 0, 0, 0, 16, 0, 5, 0, 8, 0, 0, 0, 0, 0, 0, 0,
-        0, 0, 0, 0, 5, 0, 0, 0, 1, 0, 0, 0, 1, 0, 0, 0,            /* index 5, flags UP, change UP */
-        8, 0, 4, 0, 0x8c, 5, 0, 0,                                 /* IFLA_MTU 1420 */
+        40, 0, 0, 0, 16,   0, 5, 0, 8, 0, 0, 0, 0, 0, 0, 0,
+        0,  0, 0, 0, 5,    0, 0, 0, 1, 0, 0, 0, 1, 0, 0, 0,            /* index 5, flags UP, change UP */
+        8,  0, 4, 0, 0x8c, 5, 0, 0,                                 /* IFLA_MTU 1420 */
     };
 
     CHECK(netlink_build_link_get(&r, 7, 0, "wg0"));
     check_request(&r, get, sizeof get);
-    CHECK(netlink_build_link_set(&r, 8, 5, &(struct netlink_link_change){ .mtu = 1420, .up = 1 }));
+    CHECK(netlink_build_link_set(&r, 8, 5, &(struct netlink_link_change){.mtu = 1420, .up = 1}));
     check_request(&r, set, sizeof set);
 }
 
 static void build_address(void)
 {
     struct netlink_request r;
-    struct netlink_address a = { .index = 5, .local = prefix("10.7.0.2", 32), .flags = IFA_F_NODAD };
+    struct netlink_address a = {.index = 5, .local = prefix("10.7.0.2", 32), .flags = IFA_F_NODAD};
     static const uint8_t plain[] = {
-        40, 0, 0, 0, 20, 0, 5, 6, 1, 0, 0, 0, 0, 0, 0, 0,          /* RTM_NEWADDR, CREATE|EXCL */
-        2, 32, 2, 0, 5, 0, 0, 0,                                   /* AF_INET /32 NODAD */
-        8, 0, 2, 0, 10, 7, 0, 2,                                   /* IFA_LOCAL */
-        8, 0, 1, 0, 10, 7, 0, 2,                                   /* IFA_ADDRESS */
+        40, 0,  0, 0, 20, 0, 5, 6, 1, 0, 0, 0, 0, 0, 0, 0,          /* RTM_NEWADDR, CREATE|EXCL */
+        2,  32, 2, 0, 5,  0, 0, 0,                                   /* AF_INET /32 NODAD */
+        8,  0,  2, 0, 10, 7, 0, 2,                                   /* IFA_LOCAL */
+        8,  0,  1, 0, 10, 7, 0, 2,                                   /* IFA_ADDRESS */
     };
     static const uint8_t peer[] = {
-        48, 0, 0, 0, 21, 0, 5, 0, 1, 0, 0, 0, 0, 0, 0, 0,
-        2, 30, 2, 0, 5, 0, 0, 0,
-        8, 0, 2, 0, 10, 7, 0, 2, 8, 0, 1, 0, 10, 7, 0, 1,
-        8, 0, 8, 0, 2, 2, 0, 0,                                    /* IFA_FLAGS: NOPREFIXROUTE does not fit the byte */
+        48, 0, 0, 0,  21, 0, 5, 0, 1, 0, 0, 0,  0, 0, 0, 0, 2, 30, 2, 0, 5, 0, 0, 0, 8,
+        0,  2, 0, 10, 7,  0, 2, 8, 0, 1, 0, 10, 7, 0, 1, 8, 0, 8,  0, 2, 2, 0, 0, /* IFA_FLAGS: NOPREFIXROUTE does not fit the byte */
     };
 
     CHECK(netlink_build_address(&r, 1, RTM_NEWADDR, NLM_F_CREATE | NLM_F_EXCL, &a));
@@ -75,34 +73,43 @@ static void build_address(void)
 static void build_route(void)
 {
     struct netlink_request r;
-    struct netlink_route route = {
-        .family = AF_INET6, .type = RTN_UNREACHABLE, .protocol = NETLINK_PROTOCOL_FV,
-        .destination = { .family = AF_INET6 }, .table = 51820, .metric = 4096 };
+    struct netlink_route route = {.family = AF_INET6,
+                                  .type = RTN_UNREACHABLE,
+                                  .protocol = NETLINK_PROTOCOL_FV,
+                                  .destination = {.family = AF_INET6},
+                                  .table = 51820,
+                                  .metric = 4096};
     static const uint8_t guard[] = {
-        44, 0, 0, 0, 24, 0, 5, 6, 1, 0, 0, 0, 0, 0, 0, 0,
-        10, 0, 0, 0, 252, 157, 0, 7, 0, 0, 0, 0,                   /* ::/0, RT_TABLE_COMPAT, fv, unreachable */
-        8, 0, 6, 0, 0, 16, 0, 0,                                   /* RTA_PRIORITY */
-        8, 0, 15, 0, 0x6c, 0xca, 0, 0,                             /* RTA_TABLE */
+        44, 0, 0,  0, 24,   0,    5,   6,   1, 0, 0, 0, 0, 0,
+        0,  0, 10, 0, 0,    0,    252, 157, 0, 7, 0, 0, 0, 0, /* ::/0, RT_TABLE_COMPAT, fv, unreachable */
+        8,  0, 6,  0, 0,    16,   0,   0, /* RTA_PRIORITY */
+        8,  0, 15, 0, 0x6c, 0xca, 0,   0, /* RTA_TABLE */
     };
     static const uint8_t full[] = {
-        80, 0, 0, 0, 24, 0, 5, 5, 2, 0, 0, 0, 0, 0, 0, 0,          /* CREATE|REPLACE */
-        2, 8, 0, 0, 254, 157, 0, 1, 4, 0, 0, 0,                    /* /8, main, unicast, onlink */
-        8, 0, 1, 0, 10, 0, 0, 0,                                   /* RTA_DST */
-        8, 0, 5, 0, 192, 0, 2, 1,                                  /* RTA_GATEWAY */
-        8, 0, 7, 0, 192, 0, 2, 9,                                  /* RTA_PREFSRC */
-        8, 0, 4, 0, 3, 0, 0, 0,                                    /* RTA_OIF */
-        12, 0, 8, 0, 8, 0, 2, 0, 0, 5, 0, 0,                       /* RTA_METRICS { RTAX_MTU 1280 } */
-        8, 0, 15, 0, 254, 0, 0, 0,
+        80, 0, 0,  0, 24,  0,   5, 5, 2, 0, 0, 0, 0, 0, 0, 0, /* CREATE|REPLACE */
+        2,  8, 0,  0, 254, 157, 0, 1, 4, 0, 0, 0, /* /8, main, unicast, onlink */
+        8,  0, 1,  0, 10,  0,   0, 0, /* RTA_DST */
+        8,  0, 5,  0, 192, 0,   2, 1, /* RTA_GATEWAY */
+        8,  0, 7,  0, 192, 0,   2, 9, /* RTA_PREFSRC */
+        8,  0, 4,  0, 3,   0,   0, 0, /* RTA_OIF */
+        12, 0, 8,  0, 8,   0,   2, 0, 0, 5, 0, 0, /* RTA_METRICS { RTAX_MTU 1280 } */
+        8,  0, 15, 0, 254, 0,   0, 0,
     };
     /* a next hop of the other family goes in RTA_VIA */
-    static const uint8_t via6[] = { 22, 0, 18, 0, 10, 0, 0xfe, 0x80, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0 };
+    static const uint8_t via6[] = {22, 0, 18, 0, 10, 0, 0xfe, 0x80, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0};
 
     CHECK(netlink_build_route(&r, 1, RTM_NEWROUTE, NLM_F_CREATE | NLM_F_EXCL, &route));
     check_request(&r, guard, sizeof guard);
-    route = (struct netlink_route){
-        .family = AF_INET, .type = RTN_UNICAST, .protocol = NETLINK_PROTOCOL_FV, .flags_onlink = 1,
-        .destination = prefix("10.0.0.0", 8), .via = prefix("192.0.2.1", 32), .source = prefix("192.0.2.9", 32),
-        .index = 3, .table = RT_TABLE_MAIN, .mtu = 1280 };
+    route = (struct netlink_route){.family = AF_INET,
+                                   .type = RTN_UNICAST,
+                                   .protocol = NETLINK_PROTOCOL_FV,
+                                   .flags_onlink = 1,
+                                   .destination = prefix("10.0.0.0", 8),
+                                   .via = prefix("192.0.2.1", 32),
+                                   .source = prefix("192.0.2.9", 32),
+                                   .index = 3,
+                                   .table = RT_TABLE_MAIN,
+                                   .mtu = 1280};
     CHECK(netlink_build_route(&r, 2, RTM_NEWROUTE, NLM_F_CREATE | NLM_F_REPLACE, &route));
     check_request(&r, full, sizeof full);
     route.via = prefix("fe80::1", 128);
@@ -113,20 +120,31 @@ static void build_route(void)
 static void build_rule(void)
 {
     struct netlink_request r;
-    struct netlink_rule rule = {
-        .family = AF_INET, .action = FR_ACT_TO_TBL, .protocol = NETLINK_PROTOCOL_FV, .invert = true,
-        .from = prefix("192.168.88.0", 24), .iif = "eth1", .priority = 5210, .table = 51820,
-        .has_mark = true, .mark = 0xca6c, .mask = 0xffffffff, .suppress_prefixlength = 0 };
-    static const uint8_t want[] = {
-        96, 0, 0, 0, 32, 0, 5, 6, 1, 0, 0, 0, 0, 0, 0, 0,
-        2, 0, 24, 0, 252, 0, 0, 1, 2, 0, 0, 0,                     /* /24 source, to a table, inverted */
-        8, 0, 2, 0, 192, 168, 88, 0,                               /* FRA_SRC */
-        9, 0, 3, 0, 'e', 't', 'h', '1', 0, 0, 0, 0,                /* FRA_IIFNAME */
-        8, 0, 6, 0, 0x5a, 0x14, 0, 0,                              /* FRA_PRIORITY */
-        8, 0, 10, 0, 0x6c, 0xca, 0, 0, 8, 0, 16, 0, 255, 255, 255, 255,
-        8, 0, 15, 0, 0x6c, 0xca, 0, 0,                             /* FRA_TABLE */
-        8, 0, 14, 0, 0, 0, 0, 0,                                   /* FRA_SUPPRESS_PREFIXLEN 0 */
-        5, 0, 21, 0, 157, 0, 0, 0,                                 /* FRA_PROTOCOL */
+    struct netlink_rule rule = {.family = AF_INET,
+                                .action = FR_ACT_TO_TBL,
+                                .protocol = NETLINK_PROTOCOL_FV,
+                                .invert = true,
+                                .from = prefix("192.168.88.0", 24),
+                                .iif = "eth1",
+                                .priority = 5210,
+                                .table = 51820,
+                                .has_mark = true,
+                                .mark = 0xca6c,
+                                .mask = 0xffffffff,
+                                .suppress_prefixlength = 0};
+    static const uint8_t
+        want
+            [] =
+                {
+                    96,  0,   0,  0, 32,   0,    5,    6,    1, 0, 0,  0, 0,   0,
+                    0,   0,   2,  0, 24,   0,    252,  0,    0, 1, 2,  0, 0,   0, /* /24 source, to a table, inverted */
+                    8,   0,   2,  0, 192,  168,  88,   0, /* FRA_SRC */
+                    9,   0,   3,  0, 'e',  't',  'h',  '1',  0, 0, 0,  0, /* FRA_IIFNAME */
+                    8,   0,   6,  0, 0x5a, 0x14, 0,    0, /* FRA_PRIORITY */
+                    8,   0,   10, 0, 0x6c, 0xca, 0,    0,    8, 0, 16, 0, 255, 255,
+                    255, 255, 8,  0, 15,   0,    0x6c, 0xca, 0, 0, /* FRA_TABLE */
+                    8,   0,   14, 0, 0,    0,    0,    0, /* FRA_SUPPRESS_PREFIXLEN 0 */
+                    5,   0,   21, 0, 157,  0,    0,    0, /* FRA_PROTOCOL */
     };
 
     CHECK(netlink_build_rule(&r, 1, RTM_NEWRULE, NLM_F_CREATE | NLM_F_EXCL, &rule));
@@ -138,15 +156,36 @@ static void parse_back(void)
 {
     struct netlink_request r;
     struct netlink_message m;
-    struct netlink_route route = {
-        .family = AF_INET6, .type = RTN_UNICAST, .protocol = 4, .destination = prefix("2001:db8::", 32),
-        .via = prefix("fe80::1", 128), .source = prefix("2001:db8::9", 128), .index = 4, .table = 700, .metric = 9,
-        .mtu = 1400, .advmss = 1340 }, route2;
-    struct netlink_rule rule = {
-        .family = AF_INET6, .action = FR_ACT_TO_TBL, .protocol = 157, .to = prefix("fd00::", 8), .oif = "wg0",
-        .priority = 1, .table = 70000, .has_mark = true, .mark = 5, .mask = 7, .suppress_prefixlength = -1 }, rule2;
-    struct netlink_address a = {
-        .index = 9, .local = prefix("10.0.0.1", 24), .peer = prefix("10.0.0.2", 24), .flags = 0x202, .scope = 253 }, a2;
+    struct netlink_route route = {.family = AF_INET6,
+                                  .type = RTN_UNICAST,
+                                  .protocol = 4,
+                                  .destination = prefix("2001:db8::", 32),
+                                  .via = prefix("fe80::1", 128),
+                                  .source = prefix("2001:db8::9", 128),
+                                  .index = 4,
+                                  .table = 700,
+                                  .metric = 9,
+                                  .mtu = 1400,
+                                  .advmss = 1340},
+                         route2;
+    struct netlink_rule rule = {.family = AF_INET6,
+                                .action = FR_ACT_TO_TBL,
+                                .protocol = 157,
+                                .to = prefix("fd00::", 8),
+                                .oif = "wg0",
+                                .priority = 1,
+                                .table = 70000,
+                                .has_mark = true,
+                                .mark = 5,
+                                .mask = 7,
+                                .suppress_prefixlength = -1},
+                        rule2;
+    struct netlink_address a = {.index = 9,
+                                .local = prefix("10.0.0.1", 24),
+                                .peer = prefix("10.0.0.2", 24),
+                                .flags = 0x202,
+                                .scope = 253},
+                           a2;
     const uint8_t *data = r.bytes;
     size_t n;
 
@@ -203,21 +242,25 @@ static void parse_back(void)
         }
     }
     /* A message longer than the datagram, an attribute shorter than its header, a table of two bytes. */
-    static const uint8_t lies[] = { 200, 0, 0, 0, 24, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 };
-    static const uint8_t short_attribute[] = { 32, 0, 0, 0, 24, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0,
-        2, 0, 0, 0, 254, 0, 0, 1, 0, 0, 0, 0, 3, 0, 15, 0 };
-    static const uint8_t short_table[] = { 36, 0, 0, 0, 24, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0,
-        2, 0, 0, 0, 254, 0, 0, 1, 0, 0, 0, 0, 6, 0, 15, 0, 1, 0, 0, 0 };
-    static const uint8_t no_destination[] = { 28, 0, 0, 0, 24, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0,
-        2, 8, 0, 0, 254, 0, 0, 1, 0, 0, 0, 0 };
-    static const uint8_t long_prefix[] = { 36, 0, 0, 0, 24, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0,
-        2, 33, 0, 0, 254, 0, 0, 1, 0, 0, 0, 0, 8, 0, 1, 0, 1, 2, 3, 4 };
+    static const uint8_t lies[] = {200, 0, 0, 0, 24, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0};
+    static const uint8_t short_attribute[] = {32, 0, 0, 0, 24,  0, 0, 0, 0, 0, 0, 0, 0, 0, 0,  0,
+                                              2,  0, 0, 0, 254, 0, 0, 1, 0, 0, 0, 0, 3, 0, 15, 0};
+    static const uint8_t short_table[] = {36, 0, 0,   0, 24, 0, 0, 0, 0, 0, 0, 0, 0,  0, 0, 0, 2, 0,
+                                          0,  0, 254, 0, 0,  1, 0, 0, 0, 0, 6, 0, 15, 0, 1, 0, 0, 0};
+    static const uint8_t no_destination[] = {28, 0, 0, 0, 24, 0, 0,   0, 0, 0, 0, 0, 0, 0,
+                                             0,  0, 2, 8, 0,  0, 254, 0, 0, 1, 0, 0, 0, 0};
+    static const uint8_t long_prefix[] = {36, 0, 0,   0, 24, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 2, 33,
+                                          0,  0, 254, 0, 0,  1, 0, 0, 0, 0, 8, 0, 1, 0, 1, 2, 3, 4};
     data = lies;
     n = sizeof lies;
     CHECK_EQ(netlink_next(&data, &n, &m), -EBADMSG);
-    const struct { const uint8_t *bytes; size_t n; } bad[] = {
-        { short_attribute, sizeof short_attribute }, { short_table, sizeof short_table },
-        { no_destination, sizeof no_destination }, { long_prefix, sizeof long_prefix } };
+    const struct {
+        const uint8_t *bytes;
+        size_t n;
+    } bad[] = {{short_attribute, sizeof short_attribute},
+               {short_table, sizeof short_table},
+               {no_destination, sizeof no_destination},
+               {long_prefix, sizeof long_prefix}};
     for (size_t i = 0; i < ARRAY_COUNT(bad); i++) {
         data = bad[i].bytes;
         n = bad[i].n;
@@ -231,15 +274,15 @@ static void parse_reply(void)
     struct netlink_message m;
     struct netlink_reply reply;
     static const uint8_t refused[] = {
-        60, 0, 0, 0, 2, 0, 0, 3, 5, 0, 0, 0, 9, 0, 0, 0,           /* NLMSG_ERROR, CAPPED|ACK_TLVS */
-        0xef, 0xff, 0xff, 0xff,                                    /* -17 */
-        44, 0, 0, 0, 24, 0, 5, 6, 5, 0, 0, 0, 0, 0, 0, 0,          /* the refused header */
-        9, 0, 1, 0, 'T', 'h', 'e', 'r', 'e', 0, 0, 0,              /* NLMSGERR_ATTR_MSG, not NUL-terminated */
-        8, 0, 2, 0, 28, 0, 0, 0,                                   /* NLMSGERR_ATTR_OFFS */
-        0, 0, 0, 0,
+        60,   0,    0,    0,    2,   0,   0,   3,   5,   0, 0, 0, 9, 0, 0, 0, /* NLMSG_ERROR, CAPPED|ACK_TLVS */
+        0xef, 0xff, 0xff, 0xff, /* -17 */
+        44,   0,    0,    0,    24,  0,   5,   6,   5,   0, 0, 0, 0, 0, 0, 0, /* the refused header */
+        9,    0,    1,    0,    'T', 'h', 'e', 'r', 'e', 0, 0, 0, /* NLMSGERR_ATTR_MSG, not NUL-terminated */
+        8,    0,    2,    0,    28,  0,   0,   0, /* NLMSGERR_ATTR_OFFS */
+        0,    0,    0,    0,
     };
-    static const uint8_t done[] = { 20, 0, 0, 0, 3, 0, 2, 0, 5, 0, 0, 0, 9, 0, 0, 0, 0xfe, 0xff, 0xff, 0xff };
-    static const uint8_t positive[] = { 20, 0, 0, 0, 3, 0, 2, 0, 5, 0, 0, 0, 9, 0, 0, 0, 1, 0, 0, 0 };
+    static const uint8_t done[] = {20, 0, 0, 0, 3, 0, 2, 0, 5, 0, 0, 0, 9, 0, 0, 0, 0xfe, 0xff, 0xff, 0xff};
+    static const uint8_t positive[] = {20, 0, 0, 0, 3, 0, 2, 0, 5, 0, 0, 0, 9, 0, 0, 0, 1, 0, 0, 0};
     const uint8_t *data = refused;
     size_t n = sizeof refused - 4;
     uint8_t copy[sizeof refused];
