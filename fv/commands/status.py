@@ -12,7 +12,6 @@ from fv import uapi
 from fv.errors import FvError
 from fv.keys import show_key
 from fv.plan.text import Plan, read
-from fv.process import usage
 from fv.units import age, size
 
 CONTROL = "/run/fv/fv.sock"
@@ -54,20 +53,29 @@ def _device(name: str) -> uapi.Device | None:
 
 
 def _engine(console: Console, statistics: dict[str, str], plan: Plan) -> None:
-    parts = [f"{key} {statistics[key]}" for key in ("version", "pid") if key in statistics]
-    pid = statistics.get("pid", "")
-    used = usage(int(pid)) if pid.isdigit() else None
-    if used:
-        parts.append(f"{used.user + used.system:.1f} s CPU, {size(used.resident)} resident ({size(used.peak)} at most)")
+    number = {key: int(value) for key, value in statistics.items() if value.isdigit()}
+    parts = [f"fvd {statistics.get('version', '')}"]
+    if "uptime_ms" in number:
+        parts.append(f"up {age(number['uptime_ms'] / 1000)}")
+    if "cpu_user_ms" in number:
+        parts.append(f"{(number['cpu_user_ms'] + number.get('cpu_system_ms', 0)) / 1000:.1f} s CPU")
+    if "resident" in number:
+        parts.append(f"{size(number['resident'])} resident ({size(number.get('resident_peak', 0))} at most)")
+    if "lease_taken" in number:
+        parts.append(f"leases {size(number['lease_taken'])} of {size(number.get('lease_limit', 0))}")
     parts.append(f"{len(plan.of('wireguard'))} devices")
-    console.print("fvd " + ", ".join(parts), markup=False)
+    console.print(", ".join(parts), markup=False)
 
 
 def _peers(console: Console, device: uapi.Device, now: float) -> None:
     title = f"{device.name}, port {device.listen_port}" if device.listen_port else device.name
     table = Table(title=title, title_justify="left", box=None)
     for column in ("peer", "endpoint", "handshake", "received", "sent", "allowed"):
-        table.add_column(column, justify="right" if column in ("received", "sent") else "left")
+        right = column in ("received", "sent")
+        # A key that is cut is of no use.
+        table.add_column(
+            column, justify="right" if right else "left", no_wrap=column == "peer" or right, overflow="fold"
+        )
     for peer in device.peers:
         table.add_row(
             show_key(bytes.fromhex(peer.public_key)),

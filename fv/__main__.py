@@ -1,0 +1,5 @@
+"""`python -m fv` is `fv`."""
+
+from fv.cli import main
+
+main()
