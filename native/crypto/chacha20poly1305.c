@@ -11,6 +11,7 @@
 static const struct chacha_impl *const impls[] = {
 #ifdef FV_CHACHA_X86
     &chacha_avx512,
+    &chacha_avx2,
 #endif
     &chacha_libcrypto,
     &chacha_portable,
@@ -19,6 +20,7 @@ static const struct chacha_impl *const impls[] = {
 static const char *const names[] = {
 #ifdef FV_CHACHA_X86
     "avx512",
+    "avx2",
 #endif
     "libcrypto",
     "portable",

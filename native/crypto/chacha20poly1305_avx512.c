@@ -30,7 +30,7 @@
 #define TARGET __attribute__((target("avx512f,avx512vl,avx512bw,avx512ifma,bmi2")))
 #define INLINE TARGET __attribute__((always_inline)) static inline
 
-enum { LANES = 16, GROUP = 8, CHUNK = 16, SORT = 64 };
+enum { LANES = 16, GROUP = 8 };
 
 /* What a pass of ChaCha20 works on: lane i is block `block` of the packet with counter hi:lo. The words are kept in
  * vectors and the pointers written by vector stores, for a vector load from scalars just stored would wait until they have
@@ -407,136 +407,22 @@ TARGET static void poly_group(const struct group *g, uint64_t tag_low[GROUP], ui
     _mm512_storeu_si512(tag_high, high);
 }
 
-/* ---- Batches ---- */
-
-/* Longest first. Batches are mostly of equal packets, which costs one comparison each. */
-static void sort_jobs(struct chacha_job **order, struct chacha_job *jobs, unsigned n)
+/* A pass for the first blocks of up to 16 packets, whole: dst[i] = block 0 under counter[i]. */
+TARGET static void lanes_keys(struct lanes *l, const uint32_t key[8], uint8_t (*dst)[64], const uint64_t counter[LANES])
 {
-    for (unsigned i = 0; i < n; i++) {
-        unsigned k = i;
-        for (; k > 0 && order[k - 1]->len < jobs[i].len; k--)
-            order[k] = order[k - 1];
-        order[k] = &jobs[i];
-    }
-}
-
-/* A batch under way: up to SORT packets, longest first, in chunks of 16. */
-struct batch {
-    uint32_t key[8];
-    struct chacha_job *jobs[SORT];
-    struct lanes lanes;
-    uint8_t otk[CHUNK][64];
-    uint64_t low[CHUNK], high[CHUNK]; /* the tags */
-};
-
-static void batch_init(struct batch *b, const uint8_t key[CHACHA_KEY])
-{
-    memset(&b->lanes, 0, sizeof b->lanes);
-    for (unsigned i = 0; i < 8; i++)
-        b->key[i] = load_le32(key + 4 * i);
-}
-
-static void batch_wipe(struct batch *b)
-{
-    secret_wipe(b->key, sizeof b->key);
-    secret_wipe(b->otk, sizeof b->otk);
-}
-
-/* The one-time keys of the n packets at jobs: one pass. */
-TARGET static void chunk_keys(struct batch *b, struct chacha_job *const *jobs, unsigned n)
-{
-    struct lanes *l = &b->lanes;
-    uint32_t low[LANES], high[LANES];
+    const __m512i a = _mm512_loadu_si512(counter), b = _mm512_loadu_si512(counter + 8);
+    l->block = _mm512_setzero_si512();
+    l->lo = _mm512_inserti64x4(_mm512_castsi256_si512(_mm512_cvtepi64_epi32(a)), _mm512_cvtepi64_epi32(b), 1);
+    l->hi = _mm512_inserti64x4(_mm512_castsi256_si512(_mm512_cvtepi64_epi32(_mm512_srli_epi64(a, 32))),
+                               _mm512_cvtepi64_epi32(_mm512_srli_epi64(b, 32)), 1);
     for (unsigned i = 0; i < LANES; i++) {
-        uint64_t counter = jobs[MIN(i, n - 1)]->counter;
-        low[i] = (uint32_t)counter;
-        high[i] = (uint32_t)(counter >> 32);
-        l->dst[i] = b->otk[i];
+        l->dst[i] = dst[i];
         l->src[i] = zeros;
     }
-    l->block = _mm512_setzero_si512();
-    l->lo = _mm512_loadu_si512(low);
-    l->hi = _mm512_loadu_si512(high);
-    lanes_run(l, b->key);
+    lanes_run(l, key);
 }
 
-/* The tags of the n packets at jobs. Their ciphertext is at dst when sealing, at src when opening. */
-static void chunk_tags(struct batch *b, struct chacha_job *const *jobs, unsigned n, bool opening)
-{
-    for (unsigned at = 0; at < n; at += GROUP) {
-        struct group g;
-        for (unsigned i = 0; i < GROUP; i++) {
-            unsigned k = at + i < n ? at + i : at; /* an empty lane repeats the first */
-            g.m[i] = opening ? jobs[k]->src : jobs[k]->dst;
-            g.len[i] = opening ? jobs[k]->len - CHACHA_TAG : jobs[k]->len;
-            g.otk[i] = b->otk[k];
-        }
-        poly_group(&g, b->low + at, b->high + at);
-    }
-}
-
-TARGET static void chunk_seal(struct batch *b, struct chacha_job *const *jobs, unsigned n)
-{
-    chunk_keys(b, jobs, n);
-    for (unsigned i = 0; i < n; i++)
-        lanes_add(&b->lanes, b->key, jobs[i]->dst, jobs[i]->src, jobs[i]->len, 1, jobs[i]->counter);
-    lanes_flush(&b->lanes, b->key);
-    chunk_tags(b, jobs, n, false);
-    for (unsigned i = 0; i < n; i++) {
-        store_le64(jobs[i]->dst + jobs[i]->len, b->low[i]);
-        store_le64(jobs[i]->dst + jobs[i]->len + 8, b->high[i]);
-    }
-}
-
-TARGET static unsigned chunk_open(struct batch *b, struct chacha_job *const *jobs, unsigned n)
-{
-    unsigned failed = 0;
-    chunk_keys(b, jobs, n);
-    chunk_tags(b, jobs, n, true);
-    for (unsigned i = 0; i < n; i++) {
-        uint32_t len = jobs[i]->len - CHACHA_TAG;
-        const uint8_t *tag = jobs[i]->src + len;
-        jobs[i]->ok = ((load_le64(tag) ^ b->low[i]) | (load_le64(tag + 8) ^ b->high[i])) == 0;
-        if (jobs[i]->ok)
-            lanes_add(&b->lanes, b->key, jobs[i]->dst, jobs[i]->src, len, 1, jobs[i]->counter);
-        else
-            failed++;
-    }
-    lanes_flush(&b->lanes, b->key);
-    return failed;
-}
-
-static void avx512_seal_batch(const uint8_t key[CHACHA_KEY], struct chacha_job *jobs, unsigned n)
-{
-    struct batch b;
-    batch_init(&b, key);
-    for (unsigned done = 0; done < n; done += SORT) {
-        unsigned some = MIN(n - done, (unsigned)SORT);
-        sort_jobs(b.jobs, jobs + done, some);
-        for (unsigned at = 0; at < some; at += CHUNK)
-            chunk_seal(&b, b.jobs + at, MIN(some - at, (unsigned)CHUNK));
-    }
-    batch_wipe(&b);
-}
-
-static unsigned avx512_open_batch(const uint8_t key[CHACHA_KEY], struct chacha_job *jobs, unsigned n)
-{
-    struct batch b;
-    unsigned failed = 0;
-    batch_init(&b, key);
-    for (unsigned done = 0; done < n; done += SORT) {
-        unsigned some = MIN(n - done, (unsigned)SORT);
-        sort_jobs(b.jobs, jobs + done, some);
-        for (; some > 0 && b.jobs[some - 1]->len < CHACHA_TAG; some--) { /* too short for a tag: the last ones */
-            b.jobs[some - 1]->ok = false;
-            failed++;
-        }
-        for (unsigned at = 0; at < some; at += CHUNK)
-            failed += chunk_open(&b, b.jobs + at, MIN(some - at, (unsigned)CHUNK));
-    }
-    batch_wipe(&b);
-    return failed;
-}
+#include "crypto/chacha20poly1305_batch.h"
 
 static bool avx512_usable(void)
 {
@@ -560,8 +446,8 @@ static bool avx512_open(uint8_t *dst, const uint8_t *src, size_t n, const uint8_
 const struct chacha_impl chacha_avx512 = {
     .name = "avx512",
     .usable = avx512_usable,
-    .seal_batch = avx512_seal_batch,
-    .open_batch = avx512_open_batch,
+    .seal_batch = seal_batch,
+    .open_batch = open_batch,
     .seal = avx512_seal,
     .open = avx512_open,
 };

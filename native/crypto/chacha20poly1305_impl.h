@@ -22,7 +22,7 @@ struct chacha_impl {
 extern const struct chacha_impl chacha_portable, chacha_libcrypto;
 #if defined(__x86_64__)
 #define FV_CHACHA_X86 1
-extern const struct chacha_impl chacha_avx512;
+extern const struct chacha_impl chacha_avx2, chacha_avx512;
 #endif
 
 /* One 64-byte block of keystream, portable. */

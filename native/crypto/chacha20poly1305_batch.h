@@ -1,0 +1,128 @@
+/* How the vector implementations take a batch apart. Not a header in the usual sense: each of them includes it once, after it
+ * has defined TARGET, LANES, GROUP, struct lanes, lanes_keys, lanes_add, lanes_flush, struct group and poly_group.
+ *
+ * Packets are sorted by length, so that those which share a Poly1305 group are alike, and taken in chunks of 16: their
+ * one-time keys, their text, their tags; when opening, tags first, and only what was authentic is deciphered. */
+
+enum { CHUNK = 16, SORT = 64 };
+
+/* Longest first. Batches are mostly of equal packets, which costs one comparison each. */
+static void sort_jobs(struct chacha_job **order, struct chacha_job *jobs, unsigned n)
+{
+    for (unsigned i = 0; i < n; i++) {
+        unsigned k = i;
+        for (; k > 0 && order[k - 1]->len < jobs[i].len; k--)
+            order[k] = order[k - 1];
+        order[k] = &jobs[i];
+    }
+}
+
+/* A batch under way: up to SORT packets, longest first, in chunks of 16. */
+struct batch {
+    uint32_t key[8];
+    struct chacha_job *jobs[SORT];
+    struct lanes lanes;
+    uint8_t otk[CHUNK][64];
+    uint64_t low[CHUNK], high[CHUNK]; /* the tags */
+};
+
+static void batch_init(struct batch *b, const uint8_t key[CHACHA_KEY])
+{
+    memset(&b->lanes, 0, sizeof b->lanes);
+    for (unsigned i = 0; i < 8; i++)
+        b->key[i] = load_le32(key + 4 * i);
+}
+
+static void batch_wipe(struct batch *b)
+{
+    secret_wipe(b->key, sizeof b->key);
+    secret_wipe(b->otk, sizeof b->otk);
+}
+
+/* The one-time keys of the n packets at jobs. */
+static void chunk_keys(struct batch *b, struct chacha_job *const *jobs, unsigned n)
+{
+    uint64_t counter[CHUNK];
+    for (unsigned i = 0; i < CHUNK; i++)
+        counter[i] = jobs[MIN(i, n - 1)]->counter;
+    for (unsigned at = 0; at < n; at += LANES)
+        lanes_keys(&b->lanes, b->key, b->otk + at, counter + at);
+}
+
+/* The tags of the n packets at jobs. Their ciphertext is at dst when sealing, at src when opening. */
+static void chunk_tags(struct batch *b, struct chacha_job *const *jobs, unsigned n, bool opening)
+{
+    for (unsigned at = 0; at < n; at += GROUP) {
+        struct group g;
+        for (unsigned i = 0; i < GROUP; i++) {
+            unsigned k = at + i < n ? at + i : at; /* an empty lane repeats the first */
+            g.m[i] = opening ? jobs[k]->src : jobs[k]->dst;
+            g.len[i] = opening ? jobs[k]->len - CHACHA_TAG : jobs[k]->len;
+            g.otk[i] = b->otk[k];
+        }
+        poly_group(&g, b->low + at, b->high + at);
+    }
+}
+
+TARGET static void chunk_seal(struct batch *b, struct chacha_job *const *jobs, unsigned n)
+{
+    chunk_keys(b, jobs, n);
+    for (unsigned i = 0; i < n; i++)
+        lanes_add(&b->lanes, b->key, jobs[i]->dst, jobs[i]->src, jobs[i]->len, 1, jobs[i]->counter);
+    lanes_flush(&b->lanes, b->key);
+    chunk_tags(b, jobs, n, false);
+    for (unsigned i = 0; i < n; i++) {
+        store_le64(jobs[i]->dst + jobs[i]->len, b->low[i]);
+        store_le64(jobs[i]->dst + jobs[i]->len + 8, b->high[i]);
+    }
+}
+
+TARGET static unsigned chunk_open(struct batch *b, struct chacha_job *const *jobs, unsigned n)
+{
+    unsigned failed = 0;
+    chunk_keys(b, jobs, n);
+    chunk_tags(b, jobs, n, true);
+    for (unsigned i = 0; i < n; i++) {
+        uint32_t len = jobs[i]->len - CHACHA_TAG;
+        const uint8_t *tag = jobs[i]->src + len;
+        jobs[i]->ok = ((load_le64(tag) ^ b->low[i]) | (load_le64(tag + 8) ^ b->high[i])) == 0;
+        if (jobs[i]->ok)
+            lanes_add(&b->lanes, b->key, jobs[i]->dst, jobs[i]->src, len, 1, jobs[i]->counter);
+        else
+            failed++;
+    }
+    lanes_flush(&b->lanes, b->key);
+    return failed;
+}
+
+static void seal_batch(const uint8_t key[CHACHA_KEY], struct chacha_job *jobs, unsigned n)
+{
+    struct batch b;
+    batch_init(&b, key);
+    for (unsigned done = 0; done < n; done += SORT) {
+        unsigned some = MIN(n - done, (unsigned)SORT);
+        sort_jobs(b.jobs, jobs + done, some);
+        for (unsigned at = 0; at < some; at += CHUNK)
+            chunk_seal(&b, b.jobs + at, MIN(some - at, (unsigned)CHUNK));
+    }
+    batch_wipe(&b);
+}
+
+static unsigned open_batch(const uint8_t key[CHACHA_KEY], struct chacha_job *jobs, unsigned n)
+{
+    struct batch b;
+    unsigned failed = 0;
+    batch_init(&b, key);
+    for (unsigned done = 0; done < n; done += SORT) {
+        unsigned some = MIN(n - done, (unsigned)SORT);
+        sort_jobs(b.jobs, jobs + done, some);
+        for (; some > 0 && b.jobs[some - 1]->len < CHACHA_TAG; some--) { /* too short for a tag: the last ones */
+            b.jobs[some - 1]->ok = false;
+            failed++;
+        }
+        for (unsigned at = 0; at < some; at += CHUNK)
+            failed += chunk_open(&b, b.jobs + at, MIN(some - at, (unsigned)CHUNK));
+    }
+    batch_wipe(&b);
+    return failed;
+}
