@@ -4,6 +4,7 @@ import json
 import pathlib
 import re
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -11,6 +12,7 @@ from hypothesis import strategies as st
 from fv.config import values
 from fv.config.check import check
 from fv.config.load import Loaded, decode, load
+from fv.config.model import Config, Engine, Gateway, KillSwitch, Log, WireGuardEndpoint, WireGuardPeer
 from fv.config.syntax import Document, Path, parse
 from fv.errors import FvError
 
@@ -262,3 +264,16 @@ def test_no_text_makes_it_fall(text: str) -> None:
         else:
             line = 1
         assert line >= 1
+
+
+def test_document_has_every_field() -> None:
+    text = (pathlib.Path(__file__).parent.parent / "docs" / "configuration.md").read_text()
+    for table in (Config, Log, WireGuardEndpoint, WireGuardPeer, Engine, Gateway, KillSwitch):
+        for field in msgspec.structs.fields(table):
+            assert f"`{field.encode_name}`" in text, f"{table.__name__}: {field.encode_name} is not in the document"
+
+
+def test_document_example_is_a_configuration() -> None:
+    text = (pathlib.Path(__file__).parent.parent / "docs" / "configuration.md").read_text()
+    (example,) = re.findall(r"```toml\n(.*?)```", text, re.DOTALL)
+    loaded(example.replace('private_key = "..."', f'private_key = "{KEY}"').replace('"..."', f'"{OTHER}"'))

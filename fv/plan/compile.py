@@ -17,6 +17,8 @@ from fv.plan.text import Line, Plan, Section
 _LEVELS = {"trace": "debug", "debug": "debug", "info": "info", "warn": "warning", "error": "error", "fatal": "error",
            "panic": "error"}  # fmt: skip
 
+_NAT_PREFIXES = 32  # of one [nat] section (native/flow/nat.h)
+
 
 class Compiled(msgspec.Struct, frozen=True):
     plan: Plan
@@ -36,7 +38,7 @@ def compile_plan(loaded: Loaded, facts: Facts) -> Compiled:
     chosen = network.policy(config)
     sections = [_engine(config)]
     sections += [_wireguard(config, endpoint, sizes[endpoint.tag], chosen) for endpoint in config.endpoints]
-    sections += _nat(config, facts)
+    sections += _nat(loaded, facts)
     kernel = network.lines(config, facts, sizes)
     if kernel:
         sections.append(Section("network", "", kernel))
@@ -106,7 +108,8 @@ def _peer(peer: WireGuardPeer) -> list[Line]:
     return lines + [Line("allowed_ip", str(values.prefix(text))) for text in peer.allowed_ips]
 
 
-def _nat(config: Config, facts: Facts) -> list[Section]:
+def _nat(loaded: Loaded, facts: Facts) -> list[Section]:
+    config = loaded.config
     gateway = config.gateway
     endpoint = network.gateway_endpoint(config)
     if gateway is None or endpoint is None or not gateway.nat or not gateway.lan:
@@ -131,6 +134,9 @@ def _nat(config: Config, facts: Facts) -> list[Section]:
         lines += [Line(key, str(net)) for net in mine]
     if not lines:
         return []
+    if len(lines) > _NAT_PREFIXES:
+        raise FvError(f"{len(lines)} prefixes to translate; the engine takes {_NAT_PREFIXES}",
+                      where=loaded.document.where(("gateway", "lan")), hint="name one that covers several")  # fmt: skip
     lines += [Line("entries", str(gateway.entries)), Line("mss", str(gateway.mss))]
     return [Section("nat", device_name(endpoint), tuple(lines))]
 
