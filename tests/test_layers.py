@@ -44,6 +44,7 @@ C_LIBRARY = set(
     inet_pton inet_ntop abort __assert_fail __stack_chk_fail _GLOBAL_OFFSET_TABLE_ __errno_location
     """.split()
 )
+ALLOCATES = {"malloc", "calloc", "realloc", "free"}
 # What one file may call besides, and why. An allocation belongs here: setup may allocate, packets may not.
 EXCEPTIONS: dict[str, tuple[set[str], str]] = {
     "crypto/libcrypto": ({"OPENSSL_init_crypto"}, "called first, to keep libcrypto from opening its configuration"),
@@ -51,6 +52,13 @@ EXCEPTIONS: dict[str, tuple[set[str], str]] = {
         {"ossl_x25519", "ossl_x25519_public_from_private"},
         "libcrypto's X25519 without EVP's allocations",
     ),
+    "wg/allowedips": (ALLOCATES, "a node for each allowed IP, when it is configured"),
+    "wg/device": (ALLOCATES, "a device and its table of peers"),
+    "wg/handshake": (ALLOCATES, "the handshake's state of a peer, while one is under way"),
+    "wg/keypair": (ALLOCATES, "the index table of a device, and a key pair for each handshake"),
+    "wg/peer": (ALLOCATES, "a peer and its endpoint's host name"),
+    "wg/ratelimit": (ALLOCATES, "the table of sources, when a device comes under load for the first time"),
+    "wg/timers": (ALLOCATES, "the heap grows with the number of peers"),
 }
 
 # libcrypto, as far as it computes. Anything that draws randomness, opens a file or reads the clock is forbidden by
