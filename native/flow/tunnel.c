@@ -226,6 +226,8 @@ static void tunnel_set_timer(struct tunnel *tunnel)
 {
     struct loop *loop = &tunnel->workers->worker[0].loop;
     uint64_t next = wg_device_next(tunnel->core);
+    if (tunnel->nat && tunnel->nat_next && tunnel->nat_next < next)
+        next = tunnel->nat_next;
     if (next == WG_NEVER)
         timer_cancel(loop, &tunnel->timer);
     else if (!timer_armed(&tunnel->timer) || tunnel->timer.at != next)
@@ -252,8 +254,11 @@ void tunnel_timer(struct tunnel *tunnel)
 
 void tunnel_turn(struct tunnel *tunnel)
 {
+    uint64_t now = tunnel_now(&tunnel->workers->worker[0])->mono;
     tunnel_handshakes(tunnel);
     tunnel_kick(tunnel);
+    if (tunnel->nat && now >= tunnel->nat_next)
+        tunnel_nat_expire(tunnel, now);
     if (wg_device_retire(tunnel->core)) {
         workers_pause(tunnel->workers); /* between turns nobody holds anything of the core, but for messages to us */
         if (tunnel->workers->count > 1)
@@ -319,6 +324,7 @@ struct tunnel *tunnel_new(struct workers *workers, const struct tunnel_config *c
     tunnel->config = *config;
     tunnel->events = *events;
     tunnel->workers = workers;
+    pthread_mutex_init(&tunnel->nat_lock, NULL);
     tunnel->hooks = (struct wg_hooks){tunnel, hook_listen_port, hook_fwmark, hook_peer_removed};
     tunnel->lanes = calloc(config->workers, sizeof *tunnel->lanes);
     tunnel->core = wg_device_new(seed, &tunnel->hooks);
@@ -337,15 +343,55 @@ struct tunnel *tunnel_new(struct workers *workers, const struct tunnel_config *c
     return tunnel;
 }
 
+static void tunnel_uncarry(struct tunnel *tunnel)
+{
+    if (!tunnel->carrier)
+        return;
+    struct tunnel **link = &tunnel->carrier->carried;
+    while (*link != tunnel)
+        link = &(*link)->next_carried;
+    *link = tunnel->next_carried;
+    tunnel->carrier = NULL;
+}
+
 int tunnel_carry_by(struct tunnel *tunnel, struct tunnel *carrier)
 {
-    for (unsigned i = 0; i < carrier->config.workers; i++)
+    if (tunnel->carrier == carrier)
+        return 0;
+    for (unsigned i = 0; carrier && i < carrier->config.workers; i++)
         if (!carrier->lanes[i].gather && !(carrier->lanes[i].gather = calloc(1, sizeof(struct tunnel_gather))))
             return -ENOMEM;
-    tunnel->carrier = carrier;
-    tunnel->next_carried = carrier->carried;
-    carrier->carried = tunnel;
-    return 0;
+    workers_pause(tunnel->workers);
+    if (tunnel->up)
+        sockets_close(tunnel);
+    tunnel_uncarry(tunnel);
+    if (carrier) {
+        tunnel->carrier = carrier;
+        tunnel->next_carried = carrier->carried;
+        carrier->carried = tunnel;
+    }
+    int error = tunnel->up ? sockets_open(tunnel, wg_device_port(tunnel->core)) : 0;
+    workers_resume(tunnel->workers);
+    return error;
+}
+
+void tunnel_set_nat(struct tunnel *tunnel, struct nat *nat)
+{
+    workers_pause(tunnel->workers);
+    if (tunnel->nat != nat && tunnel->nat)
+        nat_free(tunnel->nat);
+    tunnel->nat = nat;
+    tunnel->nat_next = 0;
+    workers_resume(tunnel->workers);
+}
+
+void tunnel_link_changed(struct tunnel *tunnel)
+{
+    int mtu = tunnel->config.tun ? tun_get_mtu(&tunnel->lanes[0].tun) : 0;
+    if (mtu > 0 && (unsigned)mtu != tunnel->mtu) {
+        log_info("%s: MTU %u is now %d", tunnel->config.name, tunnel->mtu, mtu);
+        tunnel->mtu = (unsigned)mtu;
+    }
 }
 
 void tunnel_free(struct tunnel *tunnel)
@@ -355,12 +401,10 @@ void tunnel_free(struct tunnel *tunnel)
     timer_cancel(loop, &tunnel->timer);
     for (struct wg_peer *peer = wg_device_first_peer(tunnel->core); peer; peer = wg_peer_next(peer))
         tunnel_stage_drop(tunnel, peer, WG_DROP_SEND_NO_PEER);
-    if (tunnel->carrier) {
-        struct tunnel **link = &tunnel->carrier->carried;
-        while (*link != tunnel)
-            link = &(*link)->next_carried;
-        *link = tunnel->next_carried;
-    }
+    workers_pause(tunnel->workers);
+    while (tunnel->carried) /* whoever is carried has nobody now, and says so when it sends */
+        tunnel_carry_by(tunnel->carried, NULL);
+    tunnel_uncarry(tunnel);
     for (unsigned i = 0; i < tunnel->config.workers; i++) {
         struct tunnel_lane *lane = &tunnel->lanes[i];
         tunnel_batch_drop(lane);
@@ -370,7 +414,11 @@ void tunnel_free(struct tunnel *tunnel)
         }
         free(lane->gather);
     }
+    workers_resume(tunnel->workers);
     tunnel_queue_free(tunnel);
+    if (tunnel->nat)
+        nat_free(tunnel->nat);
+    pthread_mutex_destroy(&tunnel->nat_lock);
     wg_device_free(tunnel->core);
     free(tunnel->lanes);
     free(tunnel);

@@ -21,6 +21,7 @@
 #include <stdint.h>
 
 #include "crypto/chacha20poly1305.h"
+#include "flow/nat.h"
 #include "io/tun.h"
 #include "io/udp.h"
 #include "io/worker.h"
@@ -45,10 +46,10 @@ struct tunnel;
 #define TUNNEL_DROPS(X) \
     X(TUN_READ, "tun_read_bad") \
     X(TUN_WRITE, "tun_write_failed") \
+    X(OUT_ICMP_RATE, "out_icmp_rate_limited") \
     X(OUT_PACKET, "out_not_ip") \
     X(OUT_SOCKET, "out_socket_failed") \
     X(OUT_NO_MEMORY, "out_no_memory") \
-    X(OUT_NAT, "out_nat") \
     X(IN_TRUNCATED, "in_truncated") \
     X(IN_NO_MEMORY, "in_no_memory") \
     X(IN_NO_TUN, "in_no_tun") \
@@ -91,7 +92,7 @@ struct tunnel_batch {
     struct chacha_job jobs[TUNNEL_BATCH];
 };
 
-struct tunnel_datagram {
+struct tunnel_datagram { /* of one UDP message, or of a carried tunnel */
     uint8_t *data;
     uint32_t length;
 };
@@ -113,6 +114,7 @@ struct tunnel_lane {
     struct tunnel_socket socket4, socket6;
     struct tunnel_batch batch;
     struct tunnel_gather *gather; /* of a carrier, else NULL */
+    uint64_t unreachable_at;   /* monotonic ns: when the allowance of ICMP errors is whole again */
     uint64_t rekey_asked;      /* monotonic ns; of a lane that is not the owner's */
     bool blocked;              /* the batch waits for its socket */
     uint32_t pending_at;       /* bytes of it that are out already */
@@ -154,6 +156,8 @@ struct tunnel {
     bool up;
     struct timer timer;        /* WAKE_WG_TIMER, on worker 0 */
     struct nat *nat;           /* or NULL */
+    pthread_mutex_t nat_lock;  /* taken once a super-packet, and only where there are several workers */
+    uint64_t nat_next;         /* monotonic ns of the next nat_expire */
     struct tunnel *carrier;    /* `detour`, or NULL */
     struct tunnel *carried;    /* first of the tunnels that this one carries */
     struct tunnel *next_carried;
@@ -167,8 +171,12 @@ struct tunnel {
 struct tunnel *tunnel_new(struct workers *workers, const struct tunnel_config *config,
     const struct tunnel_events *events, const uint8_t seed[32], int *error);
 void tunnel_free(struct tunnel *tunnel);
-/* Before it is up: its datagrams go through `carrier`. 0 or -ENOMEM. */
+/* Its datagrams go through `carrier` from now on; NULL: through sockets of its own. 0 or -errno. */
 int tunnel_carry_by(struct tunnel *tunnel, struct tunnel *carrier);
+/* Translates from now on by `nat` (NULL: not at all), which is the tunnel's to free. */
+void tunnel_set_nat(struct tunnel *tunnel, struct nat *nat);
+/* The interface's MTU or state has changed. */
+void tunnel_link_changed(struct tunnel *tunnel);
 /* Opens sockets and lets the core run; 0 or -errno. Worker 0. */
 int tunnel_up(struct tunnel *tunnel);
 void tunnel_down(struct tunnel *tunnel);
@@ -262,6 +270,15 @@ void tunnel_in(struct tunnel_lane *lane, const struct wg_endpoint *from, uint8_t
     unsigned n);
 /* Writes what tunnel_in has gathered. */
 void tunnel_in_finish(struct tunnel_lane *lane);
+
+/* tunnel_nat.c: a packet on its way out of the LAN, or in (joined, not yet written). False: it goes no further. */
+bool tunnel_nat_out(struct tunnel_lane *lane, const uint8_t *header, uint8_t *packet, size_t n);
+bool tunnel_nat_in(struct tunnel_lane *lane, const uint8_t *header, uint8_t *packet, size_t n);
+/* Sends fragments whose first one has gone by now. */
+void tunnel_nat_held(struct tunnel_lane *lane);
+void tunnel_nat_expire(struct tunnel *tunnel, uint64_t now);
+/* Where the packet of iov[0] is to be written. */
+const struct tun *tunnel_queue_for(const struct tunnel_lane *lane, const struct iovec *iov);
 
 void tunnel_stage(struct tunnel_lane *lane, struct wg_peer *peer, const uint8_t header[VNET_HEADER_LEN],
     const uint8_t *packet, size_t n);

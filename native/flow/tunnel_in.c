@@ -347,7 +347,7 @@ void tunnel_in(struct tunnel_lane *lane, const struct wg_endpoint *from, uint8_t
 /* --- to the TUN --- */
 
 /* The queue that the flow's hash owns: a write moves the flow's answers to that queue too. Any thread may write. */
-static const struct tun *queue_for(const struct tunnel_lane *lane, const struct iovec *iov)
+const struct tun *tunnel_queue_for(const struct tunnel_lane *lane, const struct iovec *iov)
 {
     const struct tunnel *tunnel = lane->tunnel;
     unsigned offset = lane->tun.vnet ? VNET_HEADER_LEN : 0;
@@ -358,11 +358,28 @@ static const struct tun *queue_for(const struct tunnel_lane *lane, const struct 
     return &tunnel->lanes[ip_flow_hash(&view, packet) % tunnel->config.workers].tun;
 }
 
+struct singles {
+    struct tunnel_lane *lane;
+    bool first; /* the super-packet's own header has been translated already, the others' have not */
+};
+
+static bool translate(struct tunnel_lane *lane, const struct iovec *iov)
+{
+    unsigned offset = lane->tun.vnet ? VNET_HEADER_LEN : 0;
+    uint8_t *base = iov->iov_base;
+    return !lane->tunnel->nat || tunnel_nat_in(lane, offset ? base : NULL, base + offset, iov->iov_len - offset);
+}
+
 static void write_single(void *ctx, const struct iovec *iov)
 {
-    struct tunnel_lane *lane = ctx;
+    struct singles *singles = ctx;
+    struct tunnel_lane *lane = singles->lane;
+    bool first = singles->first;
+    singles->first = false;
+    if (!first && !translate(lane, iov))
+        return;
     lane->stats.tun_writes++;
-    if (tun_write(queue_for(lane, iov), iov, 1) == 0)
+    if (tun_write(tunnel_queue_for(lane, iov), iov, 1) == 0)
         lane->stats.tun_written_packets++;
     else
         lane->stats.drops[TUNNEL_DROP_TUN_WRITE]++;
@@ -378,7 +395,8 @@ static void write_refused(struct tunnel_lane *lane, struct gro *gro, unsigned i,
                        (((const uint8_t *)output->iov[0].iov_base)[1] & 0x7f) == VNET_UDP_L4;
             feature_refused(udp ? FEATURE_TUN_USO : FEATURE_TUN_TSO, strerror(-error));
         }
-        gro_unjoin(gro, i, write_single, lane);
+        struct singles singles = {lane, true};
+        gro_unjoin(gro, i, write_single, &singles);
         return;
     }
     lane->stats.drops[TUNNEL_DROP_TUN_WRITE] += output->count;
@@ -396,7 +414,9 @@ void tunnel_in_finish(struct tunnel_lane *lane)
             lane->stats.drops[TUNNEL_DROP_IN_NO_TUN] += output->count;
             continue;
         }
-        int error = tun_write(queue_for(lane, output->iov), output->iov, output->iov_count);
+        if (!translate(lane, output->iov))
+            continue;
+        int error = tun_write(tunnel_queue_for(lane, output->iov), output->iov, output->iov_count);
         lane->stats.tun_writes++;
         if (error)
             write_refused(lane, gro, i, error);
@@ -404,6 +424,8 @@ void tunnel_in_finish(struct tunnel_lane *lane)
             lane->stats.tun_written_packets += output->count;
     }
     gro_reset(gro);
+    if (lane->tunnel->nat)
+        tunnel_nat_held(lane);
     tunnel_scratch(lane->worker)->gro_lane = NULL;
 }
 

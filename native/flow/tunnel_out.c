@@ -6,6 +6,7 @@
 #include "io/log.h"
 #include "wire/bytes.h"
 #include "wire/checksum.h"
+#include "wire/icmp.h"
 
 /* --- addresses between the core's form and the kernel's --- */
 
@@ -240,9 +241,32 @@ static uint32_t split_length(const struct vnet_split *s)
     return s->head + MIN(s->size, left);
 }
 
+/* Tells the sender that nobody is there, as a router would. The unreachable address itself is named as the one that
+ * says so: the device may have none of its own. */
+static void answer_unreachable(struct tunnel_lane *lane, const struct ip_view *v, const uint8_t *packet, size_t n)
+{
+    enum { GAP = 10000000, BURST = 50 }; /* 100 a second */
+    uint64_t now = tunnel_now(lane->worker)->mono;
+    if (lane->tun.fd < 0)
+        return;
+    if (lane->unreachable_at < now)
+        lane->unreachable_at = now;
+    if (lane->unreachable_at - now > (uint64_t)GAP * BURST) {
+        lane->stats.drops[TUNNEL_DROP_OUT_ICMP_RATE]++;
+        return;
+    }
+    lane->unreachable_at += GAP;
+    uint8_t answer[VNET_HEADER_LEN + ICMP_MAX6] = {0};
+    size_t length = icmp_error(answer + VNET_HEADER_LEN, ICMP_MAX6, ICMP_ADDRESS, 0, ip_dst(v->version, packet), packet, n);
+    unsigned skip = lane->tun.vnet ? 0 : VNET_HEADER_LEN;
+    struct iovec iov = {answer + skip, length + VNET_HEADER_LEN - skip};
+    if (length && tun_write(&lane->tun, &iov, 1))
+        lane->stats.drops[TUNNEL_DROP_TUN_WRITE]++;
+}
+
 /* The keypair for this peer, or NULL with the packet dealt with. */
-static struct wg_keypair *keypair_for(struct tunnel_lane *lane, struct wg_peer *peer, const uint8_t *header,
-    const uint8_t *packet, size_t n)
+static struct wg_keypair *keypair_for(struct tunnel_lane *lane, struct wg_peer *peer, const struct ip_view *v,
+    const uint8_t *header, const uint8_t *packet, size_t n)
 {
     struct wg_keypair *keypair = NULL;
     switch (tunnel_send_key(lane, peer, &keypair)) {
@@ -256,6 +280,7 @@ static struct wg_keypair *keypair_for(struct tunnel_lane *lane, struct wg_peer *
         break;
     case WG_SEND_NO_ENDPOINT:
         lane->stats.wg_drops[WG_DROP_SEND_NO_ENDPOINT]++;
+        answer_unreachable(lane, v, packet, n);
         break;
     case WG_SEND_DOWN:
     case WG_SEND_COUNT:
@@ -279,9 +304,10 @@ void tunnel_out(struct tunnel_lane *lane, const uint8_t header[VNET_HEADER_LEN],
                                                  : wg_allowedips_lookup6(tunnel->core, destination);
     if (!peer) {
         lane->stats.wg_drops[WG_DROP_SEND_NO_PEER]++;
+        answer_unreachable(lane, &split.ip, packet, n);
         return;
     }
-    struct wg_keypair *keypair = keypair_for(lane, peer, header, packet, n);
+    struct wg_keypair *keypair = keypair_for(lane, peer, &split.ip, header, packet, n);
     if (!keypair)
         return;
     uint8_t tos = wg_ecn_encapsulate(split.ip.tos & 3);
@@ -350,8 +376,14 @@ void tunnel_tun_ready(struct tunnel_lane *lane)
         }
         lane->stats.tun_reads++;
         worker->moved = true;
-        tunnel_out(lane, offset ? buffer : NULL, buffer + offset, (size_t)n - offset);
+        if ((size_t)n <= offset)
+            lane->stats.drops[TUNNEL_DROP_TUN_READ]++;
+        else if (!lane->tunnel->nat ||
+                 tunnel_nat_out(lane, offset ? buffer : NULL, buffer + offset, (size_t)n - offset))
+            tunnel_out(lane, offset ? buffer : NULL, buffer + offset, (size_t)n - offset);
     }
+    if (lane->tunnel->nat)
+        tunnel_nat_held(lane);
     tunnel_flush(lane);
     lease_give(&worker->leases, buffer);
 }
