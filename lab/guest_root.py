@@ -58,8 +58,10 @@ KERNELS = {"debian": "linux-image-cloud-{debian_arch}"}
 
 DEBIAN_ARCH = {"x86_64": "amd64", "aarch64": "arm64"}
 
-BUSYBOX = """mount umount cat echo ls mkdir sleep reboot nsenter sed grep rm chmod cp dmesg head tail sha256sum dd nc kill
-ps timeout uname wc cut tr cmp od true false test touch seq date env id ln free df sort xargs pidof find mv sysctl"""
+BUSYBOX = """
+mount umount cat echo ls mkdir sleep reboot nsenter sed grep rm chmod cp mv dmesg head tail sha256sum dd nc kill ps
+timeout uname wc cut tr cmp od true false test touch seq date env id ln free df sort xargs pidof find sysctl
+"""
 
 MERGED = ("bin", "sbin", "lib", "lib64")  # symbolic links into usr/, as the distribution has them
 
