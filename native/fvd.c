@@ -16,6 +16,7 @@
 #include "io/feature.h"
 #include "io/file.h"
 #include "io/log.h"
+#include "io/probe.h"
 #include "io/process.h"
 
 #define CONTROL_DEFAULT "/run/fv/fv.sock"
@@ -30,6 +31,7 @@ static const char usage[] =
     "                          what a running engine counts, has logged, runs\n"
     "  fvd --health [--control PATH]\n"
     "                          status 0 when a running engine answers\n"
+    "  fvd --probe             what this kernel and CPU can do, and what the engine will use of it\n"
     "  fvd --version\n"
     "\n"
     "environment: LOG_LEVEL (error, warning, info, debug; verbose; silent), FV_FEATURE_OFF (names by comma),\n"
@@ -89,6 +91,9 @@ static void wake_ready(struct worker *worker, struct wake *wake)
         break;
     case WAKE_WG_SOCKET:
         tunnel_socket_ready(OWNER(struct tunnel_socket, wake, wake), wake->events);
+        break;
+    case WAKE_NETLINK:
+        engine_links_changed(&engine);
         break;
     case WAKE_INOTIFY:
         watch_ready(wake);
@@ -175,7 +180,7 @@ static void setup_log(int level, bool json)
     log_setup((enum log_level)level, json);
 }
 
-static void setup_features(const char *plan_off)
+static void setup_features(const char *plan_off, bool probe_tun_too)
 {
     char unknown[32];
     const char *environment = getenv("FV_FEATURE_OFF");
@@ -183,6 +188,7 @@ static void setup_features(const char *plan_off)
         die("feature_off: there is no feature '%s' (fvd --probe lists them)", unknown);
     if (environment && feature_force_off(environment, unknown, sizeof unknown))
         die("FV_FEATURE_OFF: there is no feature '%s' (fvd --probe lists them)", unknown);
+    probe_run(PROBE_CPU | PROBE_SOCKETS | (probe_tun_too ? PROBE_TUN : 0u));
     unsigned allowed = 0;
     const char *const *names = chacha_names();
     for (unsigned i = 0; names[i]; i++) {
@@ -229,7 +235,7 @@ static int run(const struct arguments *arguments)
     int keep[] = {tun_fd, uapi_fd};
     process_begin(keep, 2);
     setup_log(plan.engine.log_level, plan.engine.log_json);
-    setup_features(plan.engine.feature_off);
+    setup_features(plan.engine.feature_off, true);
     if (arguments->name && !arguments->foreground && !(foreground && strcmp(foreground, "1") == 0))
         process_daemonize(&ready);
 
@@ -284,6 +290,11 @@ int main(int argc, char **argv)
             return 0;
         } else if (strcmp(a, "--help") == 0 || strcmp(a, "-h") == 0) {
             fputs(usage, stdout);
+            return 0;
+        } else if (strcmp(a, "--probe") == 0) {
+            log_setup(LOG_WARNING, false);
+            setup_features("", true);
+            probe_print(stdout);
             return 0;
         } else if (strcmp(a, "--health") == 0) {
             arguments.health = true;

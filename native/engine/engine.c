@@ -1,34 +1,17 @@
 #include "engine/engine.h"
 
 #include <errno.h>
-#include <stdarg.h>
+#include <net/if.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/inotify.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include "crypto/secret.h"
-#include "engine/state.h"
 #include "io/clock.h"
 #include "io/file.h"
 #include "io/log.h"
 #include "io/process.h"
-
-#define UAPI_FOLDER "/var/run/wireguard"
-
-static int fail(struct plan_error *error, int result, unsigned line, const char *format, ...)
-    __attribute__((format(printf, 4, 5)));
-static int fail(struct plan_error *error, int result, unsigned line, const char *format, ...)
-{
-    va_list args;
-    va_start(args, format);
-    vsnprintf(error->text, sizeof error->text, format, args);
-    va_end(args);
-    error->line = line;
-    return result;
-}
 
 int engine_init(struct engine *engine, const struct plan_engine *settings)
 {
@@ -42,105 +25,18 @@ int engine_init(struct engine *engine, const struct plan_engine *settings)
     int fd = process_signals();
     if (fd < 0)
         return fd;
-    return loop_add(&engine->workers.worker[0].loop, &engine->signals, WAKE_SIGNAL, fd, WAKE_READ);
-}
-
-/* --- devices --- */
-
-static void device_closed(void *user, struct tunnel *tunnel)
-{
-    struct device *device = user;
-    if (device->engine->plan.text) {
-        log_error("%s was deleted by somebody else", tunnel->config.name);
-        device->engine->status = 1; /* whoever supervises us starts us anew */
+    error = loop_add(&engine->workers.worker[0].loop, &engine->signals, WAKE_SIGNAL, fd, WAKE_READ);
+    if (error)
+        return error;
+    fd = netlink_watch_open();
+    if (fd < 0) {
+        log_warning("changes of interfaces are not seen: %s", strerror(-fd));
+        return 0;
     }
-    engine_stop(device->engine, "its device is gone");
+    return loop_add(&engine->workers.worker[0].loop, &engine->links, WAKE_NETLINK, fd, WAKE_READ);
 }
 
-static void device_persist(void *user, struct tunnel *tunnel, const uint8_t stamp[WG_STAMP_SIZE])
-{
-    struct device *device = user;
-    state_write_stamp(device->engine->plan.engine.state, tunnel, stamp);
-}
-
-static void device_free(struct device *device)
-{
-    struct engine *engine = device->engine;
-    struct device **link = &engine->devices;
-    while (*link && *link != device)
-        link = &(*link)->next;
-    if (*link)
-        *link = device->next;
-    session_close_all(engine, device);
-    session_unlisten(&device->uapi);
-    if (device->watch.kind != WAKE_NONE) {
-        loop_remove(&engine->workers.worker[0].loop, &device->watch);
-        close(device->watch.fd);
-    }
-    if (device->tunnel) {
-        uint8_t stamp[WG_STAMP_SIZE];
-        wg_device_stamp(device->tunnel->core, stamp);
-        state_write_stamp(engine->plan.engine.state, device->tunnel, stamp);
-        tunnel_free(device->tunnel);
-    }
-    free(device);
-}
-
-/* Notices when the socket's file is deleted: the way to end a userspace WireGuard. */
-static void device_watch(struct device *device)
-{
-    int fd = inotify_init1(IN_NONBLOCK | IN_CLOEXEC);
-    if (fd < 0)
-        return;
-    if (inotify_add_watch(fd, device->uapi.path, IN_DELETE_SELF | IN_MOVE_SELF | IN_ATTRIB) < 0 ||
-        loop_add(&device->engine->workers.worker[0].loop, &device->watch, WAKE_INOTIFY, fd, WAKE_READ) < 0)
-        close(fd);
-}
-
-static int device_listen(struct device *device, int adopted_fd)
-{
-    char path[108];
-    mode_t old = umask(022);
-    mkdir("/var/run", 0755);
-    mkdir(UAPI_FOLDER, 0755);
-    umask(old);
-    snprintf(path, sizeof path, UAPI_FOLDER "/%s.sock", device->tunnel->config.name);
-    int error = session_listen(&device->uapi, device->engine, device, &uapi_kind, path, 0700, adopted_fd);
-    if (!error)
-        device_watch(device);
-    return error;
-}
-
-static struct device *device_new(struct engine *engine, const struct tunnel_config *config, int *error)
-{
-    struct device *device = calloc(1, sizeof *device);
-    uint8_t seed[32];
-    *error = -ENOMEM;
-    if (!device)
-        return NULL;
-    device->engine = engine;
-    struct tunnel_events events = {device, device_closed, NULL, device_persist};
-    process_entropy(seed, sizeof seed);
-    device->tunnel = tunnel_new(&engine->workers, config, &events, seed, error);
-    secret_wipe(seed, sizeof seed);
-    if (!device->tunnel) {
-        free(device);
-        return NULL;
-    }
-    struct device **link = &engine->devices;
-    while (*link)
-        link = &(*link)->next;
-    *link = device;
-    return device;
-}
-
-static struct device *device_find(struct engine *engine, const char *name)
-{
-    struct device *device = engine->devices;
-    while (device && strcmp(device->tunnel->config.name, name) != 0)
-        device = device->next;
-    return device;
-}
+/* --- start --- */
 
 int engine_start_device(struct engine *engine, const struct engine_device *wanted, struct plan_error *error)
 {
@@ -151,111 +47,156 @@ int engine_start_device(struct engine *engine, const struct engine_device *wante
     };
     int result;
     if (strlen(wanted->name) >= sizeof config.name)
-        return fail(error, -EINVAL, 0, "'%.40s' is too long for an interface's name", wanted->name);
+        return plan_fail(error, -EINVAL, 0, "'%.40s' is too long for an interface's name", wanted->name);
     strcpy(config.name, wanted->name);
     struct device *device = device_new(engine, &config, &result);
     if (!device)
-        return fail(error, result, 0, "cannot make the TUN device %s: %s%s", wanted->name, strerror(-result),
-            result == -EPERM ? " (CAP_NET_ADMIN is needed)" : "");
+        return plan_fail(error, result, 0, "cannot make the TUN device %s: %s%s", wanted->name, strerror(-result),
+            result == -EPERM ? " (CAP_NET_ADMIN is needed)" : result == -EBUSY ? " (another process has it)" : "");
     result = device_listen(device, wanted->uapi_fd);
     if (result)
-        return fail(error, result, 0, "cannot listen on " UAPI_FOLDER "/%s.sock: %s", device->tunnel->config.name,
+        return plan_fail(error, result, 0, "cannot listen for wg on %s: %s", device->tunnel->config.name,
             strerror(-result));
     result = tunnel_up(device->tunnel);
-    return result ? fail(error, result, 0, "cannot open UDP sockets: %s", strerror(-result)) : 0;
+    return result ? plan_fail(error, result, 0, "cannot open UDP sockets: %s", strerror(-result)) : 0;
 }
 
-static int device_from_plan(struct engine *engine, const struct plan_wireguard *wanted, struct plan_error *error)
+int engine_network_plan(const struct plan *plan, struct network_plan *out, struct plan_error *error)
 {
-    struct tunnel_config config = {
-        .tun = wanted->tun,
-        .tun_fd = -1,
-        .mtu = wanted->mtu,
-        .workers = engine->workers.count,
-        .source4_set = wanted->source4_set,
-        .source6_set = wanted->source6_set,
-    };
-    int result;
-    strcpy(config.name, wanted->name); /* its length was checked by plan_parse */
-    memcpy(config.source4, wanted->source4, sizeof config.source4);
-    memcpy(config.source6, wanted->source6, sizeof config.source6);
-    struct device *device = device_new(engine, &config, &result);
-    if (!device)
-        return fail(error, result, wanted->line, "cannot make device %s: %s", wanted->name, strerror(-result));
-    const char *why = "";
-    unsigned line = 0;
-    result = wg_uapi_set_text(device->tunnel->core, tunnel_now(&engine->workers.worker[0]), WG_UAPI_SYNC, WG_UAPI_HOSTS,
-        wanted->text, wanted->length, &line, &why);
-    if (result)
-        return fail(error, result, wanted->line + (line ? line - 1 : 0), "%s", why);
-    state_read_stamp(engine->plan.engine.state, device->tunnel); /* before it is up: nothing has been sent */
-    result = device_listen(device, -1);
-    return result ? fail(error, result, wanted->line, "cannot listen on " UAPI_FOLDER "/%s.sock: %s", wanted->name,
-                        strerror(-result))
-                  : 0;
-}
-
-int engine_start_plan(struct engine *engine, struct plan *plan, struct plan_error *error)
-{
+    const struct plan_section *section = plan_find(plan, PLAN_NETWORK, "");
+    char why[NETWORK_ERROR_SIZE];
     int result = 0;
-    engine->plan = *plan;
-    memset(plan, 0, sizeof *plan);
-    for (unsigned i = 0; i < engine->plan.wireguard_count && !result; i++)
-        result = device_from_plan(engine, &engine->plan.wireguard[i], error);
-    for (unsigned i = 0; i < engine->plan.wireguard_count && !result; i++) {
-        const struct plan_wireguard *wanted = &engine->plan.wireguard[i];
-        struct device *device = device_find(engine, wanted->name);
+    memset(out, 0, sizeof *out);
+    out->stop_closed = plan->engine.stop_closed;
+    out->crash_closed = plan->engine.crash_closed;
+    for (unsigned i = 0; section && i < section->count && !result; i++) {
+        const struct plan_line *line = &section->lines[i];
+        result = network_parse_line(out, line->key, line->value, why, sizeof why);
+        if (result)
+            plan_fail(error, result, line->line, "%s", result == -ENOMEM ? "out of memory" : why);
+    }
+    if (!result && (result = network_plan_check(out, why, sizeof why)) != 0)
+        plan_fail(error, result, section ? section->line : 0, "%s", why);
+    if (result)
+        network_plan_free(out);
+    return result;
+}
+
+int engine_network_fail(struct engine *engine, int result, struct plan_error *error)
+{
+    return plan_fail(error, result, 0, "%s", engine->network.error);
+}
+
+static void network_notice(void *context, const char *text)
+{
+    (void)context;
+    log_info("%s", text);
+}
+
+static int network_begin(struct engine *engine, struct plan_error *error)
+{
+    int result = netlink_open(&engine->netlink);
+    if (result)
+        return plan_fail(error, result, 0, "cannot open netlink: %s", strerror(-result));
+    engine->network_open = true;
+    result = network_open(&engine->network, &engine->netlink, engine->plan.engine.state);
+    if (result)
+        return plan_fail(error, result, 0, "cannot begin with [network]: %s", strerror(-result));
+    engine->network.notice = network_notice;
+    return 0;
+}
+
+static int make_devices(struct engine *engine, struct plan_error *error)
+{
+    const struct plan *plan = &engine->plan;
+    int result = 0;
+    for (unsigned i = 0; i < plan->wireguard_count && !result; i++) {
+        const struct plan_wireguard *wanted = &plan->wireguard[i];
+        result = device_plan_new(engine, wanted, error);
+        if (!result)
+            result = device_plan_nat(device_find(engine, wanted->name), wanted,
+                plan_find(plan, PLAN_NAT, wanted->name), false, error);
+    }
+    for (unsigned i = 0; i < plan->wireguard_count && !result; i++) {
+        const struct plan_wireguard *wanted = &plan->wireguard[i];
         if (*wanted->detour)
-            result = tunnel_carry_by(device->tunnel, device_find(engine, wanted->detour)->tunnel);
-    }
-    for (struct device *device = engine->devices; device && !result; device = device->next) {
-        result = tunnel_up(device->tunnel);
+            result = tunnel_carry_by(device_find(engine, wanted->name)->tunnel,
+                device_find(engine, wanted->detour)->tunnel);
         if (result)
-            fail(error, result, 0, "%s: cannot open UDP sockets: %s", device->tunnel->config.name, strerror(-result));
-    }
-    const char *control = engine->plan.engine.control;
-    if (!result && *control) {
-        result = session_listen(&engine->control, engine, NULL, &control_kind, control, 0600, -1);
-        if (result)
-            fail(error, result, 0, "cannot listen on %s: %s", control, strerror(-result));
+            plan_fail(error, result, wanted->line, "%s", strerror(-result));
     }
     return result;
 }
 
-/* --- changes --- */
-
-int engine_swap(struct engine *engine, const char *text, size_t n, struct plan_error *error)
+static int start_plan(struct engine *engine, struct plan_error *error)
 {
-    struct plan plan;
-    int result = plan_parse(&plan, text, n, error);
+    struct network_plan network;
+    int result = engine_network_plan(&engine->plan, &network, error);
     if (result)
         return result;
-    for (unsigned i = 0; i < plan.wireguard_count && !result; i++) {
-        const struct plan_wireguard *wanted = &plan.wireguard[i];
-        struct device *device = device_find(engine, wanted->name);
-        const char *why = "";
-        unsigned line = 0;
-        if (!device)
-            result = fail(error, -ENOTSUP, wanted->line, "a new device needs a restart");
-        else if ((result = wg_uapi_set_text(device->tunnel->core, tunnel_now(&engine->workers.worker[0]), WG_UAPI_CHECK,
-                      WG_UAPI_HOSTS, wanted->text, wanted->length, &line, &why)))
-            fail(error, result, wanted->line + (line ? line - 1 : 0), "%s", why);
+    result = network_begin(engine, error);
+    if (!result)
+        result = engine_names_init(engine, &engine->plan, error);
+    /* The kill switch first, the devices, then what needs them. */
+    if (!result && (result = network_apply(&engine->network, &network, NETWORK_GUARD)) != 0)
+        engine_network_fail(engine, result, error);
+    if (!result) {
+        result = make_devices(engine, error);
+        if (result)
+            network_rollback(&engine->network);
+        else if ((result = network_apply(&engine->network, &network, NETWORK_DEVICES)) != 0)
+            engine_network_fail(engine, result, error);
     }
-    for (unsigned i = 0; i < plan.wireguard_count && !result; i++) {
-        const struct plan_wireguard *wanted = &plan.wireguard[i];
-        struct device *device = device_find(engine, wanted->name);
-        wg_uapi_set_text(device->tunnel->core, tunnel_now(&engine->workers.worker[0]), WG_UAPI_SYNC, WG_UAPI_HOSTS,
-            wanted->text, wanted->length, NULL, NULL);
-        tunnel_kick(device->tunnel);
+    for (struct device *device = engine->devices; device && !result; device = device->next) {
+        device->fresh = false;
+        tunnel_link_changed(device->tunnel);
+        result = tunnel_up(device->tunnel);
+        if (result)
+            plan_fail(error, result, 0, "%s: cannot open UDP port %u: %s", device->tunnel->config.name,
+                wg_device_port(device->tunnel->core), strerror(-result));
     }
-    if (result) {
-        plan_free(&plan);
-        return result;
+    const char *control = engine->plan.engine.control;
+    if (!result && *control) {
+        char folder[108];
+        snprintf(folder, sizeof folder, "%s", control);
+        char *slash = strrchr(folder, '/');
+        if (slash && slash != folder) {
+            *slash = 0;
+            file_make_folder(folder);
+        }
+        result = session_listen(&engine->control, engine, NULL, &control_kind, control, 0600, -1);
+        if (result)
+            plan_fail(error, result, 0, "cannot listen on control=%s: %s", control, strerror(-result));
     }
-    plan_free(&engine->plan);
-    engine->plan = plan;
-    log_info("a new plan is in force");
+    network_plan_free(&network);
+    return result;
+}
+
+int engine_start_plan(struct engine *engine, struct plan *plan, struct plan_error *error)
+{
+    engine->plan = *plan;
+    engine->plan_running = true;
+    memset(plan, 0, sizeof *plan);
+    return start_plan(engine, error);
+}
+
+/* --- changes --- */
+
+static int link_event(void *context, const struct netlink_event *event)
+{
+    struct engine *engine = context;
+    for (struct device *device = engine->devices; device; device = device->next) {
+        bool its = event->kind == NETLINK_EVENT_LINK && !event->gone &&
+                   strcmp(event->link.name, device->tunnel->config.name) == 0;
+        if (its || event->kind == NETLINK_EVENT_LOST)
+            tunnel_link_changed(device->tunnel);
+    }
     return 0;
+}
+
+void engine_links_changed(struct engine *engine)
+{
+    netlink_watch_read(engine->links.fd, link_event, engine);
 }
 
 void engine_reload(struct engine *engine)
@@ -290,22 +231,35 @@ void engine_turn(struct engine *engine)
         tunnel_turn(device->tunnel);
 }
 
+static void close_wake(struct engine *engine, struct wake *wake)
+{
+    if (wake->kind == WAKE_NONE)
+        return;
+    loop_remove(&engine->workers.worker[0].loop, wake);
+    close(wake->fd);
+}
+
 void engine_free(struct engine *engine)
 {
     session_unlisten(&engine->control);
     session_close_all(engine, NULL);
-    /* What is carried goes before its carrier. */
-    while (engine->devices) {
+    if (engine->network_open) { /* while the devices are there: routes through them go by our hand, not with them */
+        int error = network_stop(&engine->network, engine->plan.engine.stop_closed);
+        if (error)
+            log_error("taking [network] back: %s", engine->network.error);
+        network_close(&engine->network);
+        netlink_close(&engine->netlink);
+    }
+    while (engine->devices) { /* what is carried goes before its carrier */
         struct device *device = engine->devices;
-        while (device->tunnel && device->tunnel->carried && device->next)
+        while (device->tunnel->carried && device->next)
             device = device->next;
         device_free(device);
     }
+    engine_names_free(engine);
     plan_free(&engine->plan);
-    if (engine->signals.kind != WAKE_NONE) {
-        loop_remove(&engine->workers.worker[0].loop, &engine->signals);
-        close(engine->signals.fd);
-    }
+    close_wake(engine, &engine->signals);
+    close_wake(engine, &engine->links);
     for (unsigned i = 0; i < engine->workers.count; i++)
         tunnel_scratch_free(&engine->workers.worker[i]);
     workers_free(&engine->workers);

@@ -100,6 +100,18 @@ static void add_device(struct text *text, const struct device *device)
     for (int i = 1; i < WG_DROP_COUNT; i++)
         if (drops[i])
             add(text, "device.%s.drop.%s=%llu\n", name, wg_drop_name((enum wg_drop)i), (unsigned long long)drops[i]);
+    const struct nat_stats *nat = tunnel->nat ? nat_stats(tunnel->nat) : NULL;
+    if (nat) {
+        add(text, "device.%s.nat.sessions=%u\n", name, nat->sessions);
+        add(text, "device.%s.nat.mappings=%u\n", name, nat->mappings);
+        add(text, "device.%s.nat.created=%llu\n", name, (unsigned long long)nat->created);
+        add(text, "device.%s.nat.evicted=%llu\n", name, (unsigned long long)nat->evicted);
+        add(text, "device.%s.nat.mss_clamped=%llu\n", name, (unsigned long long)nat->mss_clamped);
+        for (int i = NAT_DROP_MALFORMED; i < NAT_VERDICT_COUNT; i++)
+            if (nat->verdict[i])
+                add(text, "device.%s.drop.%s=%llu\n", name, nat_verdict_name((enum nat_verdict)i),
+                    (unsigned long long)nat->verdict[i]);
+    }
     for (int i = 0; i < TUNNEL_DROP_COUNT; i++)
         if (stats.drops[i])
             add(text, "device.%s.drop.%s=%llu\n", name, tunnel_drop_names[i], (unsigned long long)stats.drops[i]);

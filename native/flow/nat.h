@@ -23,8 +23,8 @@
  *   pseudo-header only, so only addresses change it; a full one is corrected by difference, never made anew, so that a
  *   corrupt packet stays corrupt.
  *
- * Memory: `entries` sessions and as many mappings, 128 bytes a session all in all, made at start and touched when first
- * used. A full table gives up the session that has been idle longest, of the kind that matters least: closing, echo,
+ * Memory: `entries` sessions and as many mappings, about 100 bytes a session all in all, made at start and touched when
+ * first used. A full table gives up the session that has been idle longest, of the kind that matters least: closing, echo,
  * unanswered, other protocols, answered UDP, established TCP.
  *
  * Time is monotonic nanoseconds from outside; a step back is taken for a standstill.
@@ -91,8 +91,7 @@ void nat_free(struct nat *nat);
 bool nat_configure(struct nat *nat, const struct nat_config *config);
 
 /* A packet on its way into the tunnel; vnet: its virtio header, or NULL for a plain packet with full checksums.
- * n: bytes at hand. Addresses and ports
- * are changed only for NAT_TRANSLATED. */
+ * n: bytes at hand. Addresses and ports are changed only for NAT_TRANSLATED. */
 enum nat_verdict nat_out(struct nat *nat, uint64_t now, const uint8_t vnet[VNET_HEADER_LEN], uint8_t *packet, size_t n);
 /* The same for a packet that came out of the tunnel, after joining. */
 enum nat_verdict nat_in(struct nat *nat, uint64_t now, const uint8_t vnet[VNET_HEADER_LEN], uint8_t *packet, size_t n);
