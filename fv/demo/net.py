@@ -3,6 +3,7 @@
 import contextlib
 import os
 import pathlib
+import shutil
 import signal
 import time
 
@@ -11,6 +12,8 @@ from pyroute2 import IPRoute, NetNS, netns  # type: ignore[import-untyped]
 
 from fv.errors import FvError
 
+LOCK = "/run/fv-demo.lock"
+FOLDER = "/run/fv-demo"  # sockets and logs of the demo's engines
 PREFIX = "fvdemo-"
 CLIENT, GATEWAY, EXIT, WEB = (PREFIX + role for role in ("client", "gw", "exit", "web"))
 HOSTS = (CLIENT, GATEWAY, EXIT, WEB)
@@ -93,11 +96,12 @@ def processes() -> list[int]:
 
 
 def leftovers() -> list[str]:
-    """Names of namespaces and links that only the demo makes."""
+    """What only the demo makes: namespaces, links, its folder."""
     found = [name for name in netns.listnetns() if name in HOSTS]
     with IPRoute() as netlink:
         names = [str(message.get_attr("IFLA_IFNAME")) for message in netlink.get_links()]
-    return found + [name for name in names if name.startswith(PREFIX)]
+    found += [name for name in names if name.startswith(PREFIX)]
+    return found + ([FOLDER] if pathlib.Path(FOLDER).exists() else [])
 
 
 def clean() -> list[str]:
@@ -113,6 +117,7 @@ def clean() -> list[str]:
             if str(message.get_attr("IFLA_IFNAME")).startswith(PREFIX):
                 with contextlib.suppress(Exception):  # its other end went first
                     netlink.link("del", index=message["index"])
+    shutil.rmtree(FOLDER, ignore_errors=True)
     return found
 
 

@@ -6,11 +6,9 @@ import fcntl
 import os
 import pathlib
 import re
-import shutil
 import signal
 import subprocess
 import sys
-import tempfile
 import threading
 import time
 from collections.abc import Iterator
@@ -25,7 +23,6 @@ from fv.errors import FvError
 from fv.keys import generate_private, generate_psk, public_of, show_key
 from fv.process import Usage, usage
 
-LOCK = "/run/fv-demo.lock"
 PORT = 51820
 
 _CONFIG = """
@@ -134,7 +131,7 @@ def configurations(made: dict[str, str], demo: Demo) -> dict[str, str]:
 @contextlib.contextmanager
 def alone() -> Iterator[None]:
     """One demo at a time on a host: the names are fixed so that a crash's leftovers can be found."""
-    with pathlib.Path(LOCK).open("w") as lock:
+    with pathlib.Path(net.LOCK).open("w") as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
@@ -154,9 +151,9 @@ def running() -> Iterator[Demo]:
         raise KeyboardInterrupt
 
     before = {number: signal.signal(number, stop) for number in (signal.SIGTERM, signal.SIGHUP)}
-    folder = pathlib.Path(tempfile.mkdtemp(prefix="fv-demo-"))
-    demo = Demo(folder)
+    demo = Demo(pathlib.Path(net.FOLDER))
     try:
+        demo.folder.mkdir(mode=0o700)
         net.build()
         yield demo
     finally:
@@ -173,7 +170,6 @@ def running() -> Iterator[Demo]:
                 child.kill()
                 child.wait()
         net.clean()
-        shutil.rmtree(folder, ignore_errors=True)
         for number, handler in before.items():
             signal.signal(number, handler)
         signal.signal(signal.SIGINT, signal.default_int_handler)
