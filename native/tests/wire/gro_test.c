@@ -222,6 +222,17 @@ static void limits(void)
     gro_reset(&g);
     CHECK(gro_add(&g, store[0] + VNET_HEADER_LEN + 2, 62));
 
+    begin(GRO_VNET | GRO_TCP); /* a fragment may be of any flow: none overtakes it */
+    s = base;
+    receive(&s, 100);
+    uint8_t *fragment = receive(&s, 100);
+    fragment[7] = 9;
+    naive_finish(fragment, lengths[1], 20);
+    s.seq += 100;
+    receive(&s, 100);
+    add_all();
+    CHECK_EQ(g.output_count, 3);
+
     begin(GRO_VNET | GRO_TCP); /* not IP at all: passed on as it is */
     random_fill(store[0], 64);
     store[0][VNET_HEADER_LEN] = 0xf0;

@@ -164,6 +164,9 @@ static void extensions(void)
     CHECK(!v.fragment && v.l4_kind == IP_L4_UDP);
     CHECK_EQ(extended(0, long_one, 8), IP_EXTENSION);
     CHECK_EQ(extended(44, twice, 16), IP_EXTENSION);
+    static const uint8_t frag_of_options[8] = {60, 0, 0, 8, 9, 9, 9, 9}; /* data, though named an extension header */
+    CHECK_EQ(extended(44, frag_of_options, 8), IP_OK);
+    CHECK(v.l4 == 48 && v.protocol == 60 && v.l4_kind == IP_L4_NONE);
     uint8_t many[80] = {0};
     CHECK_EQ(extended(0, many, 80), IP_EXTENSION);
     CHECK_EQ(extended(59, hop, 0), IP_OK);
