@@ -136,7 +136,7 @@ static int section_need_peer(struct wg_uapi_set *set)
 
 static int section_end(struct wg_uapi_set *set, bool ok)
 {
-    int r = ok ? section_need_peer(set) : 0;
+    int r = section_need_peer(set); /* after an error too: the line public_key= was in force */
     if (set->section == SECTION_PEER) {
         static const uint8_t none[32];
         if (set->sweep && (ok || set->mode != WG_UAPI_SYNC))
