@@ -57,7 +57,8 @@ int engine_start_device(struct engine *engine, const struct engine_device *wante
     if (result)
         return plan_fail(error, result, 0, "cannot listen for wg on %s: %s", device->tunnel->config.name,
             strerror(-result));
-    result = tunnel_up(device->tunnel);
+    /* Up when the interface is (it may have been made by somebody else); without reports of changes, at once. */
+    result = engine->links.kind == WAKE_NONE ? tunnel_up(device->tunnel) : tunnel_link_changed(device->tunnel);
     return result ? plan_fail(error, result, 0, "cannot open UDP sockets: %s", strerror(-result)) : 0;
 }
 
@@ -149,8 +150,7 @@ static int start_plan(struct engine *engine, struct plan_error *error)
     }
     for (struct device *device = engine->devices; device && !result; device = device->next) {
         device->fresh = false;
-        tunnel_link_changed(device->tunnel);
-        result = tunnel_up(device->tunnel);
+        result = tunnel_link_changed(device->tunnel);
         if (result)
             plan_fail(error, result, 0, "%s: cannot open UDP port %u: %s", device->tunnel->config.name,
                 wg_device_port(device->tunnel->core), strerror(-result));
@@ -188,8 +188,10 @@ static int link_event(void *context, const struct netlink_event *event)
     for (struct device *device = engine->devices; device; device = device->next) {
         bool its = event->kind == NETLINK_EVENT_LINK && !event->gone &&
                    strcmp(event->link.name, device->tunnel->config.name) == 0;
-        if (its || event->kind == NETLINK_EVENT_LOST)
-            tunnel_link_changed(device->tunnel);
+        int error = its || event->kind == NETLINK_EVENT_LOST ? tunnel_link_changed(device->tunnel) : 0;
+        if (error)
+            log_error("%s: it is up, but UDP port %u cannot be opened: %s", device->tunnel->config.name,
+                wg_device_port(device->tunnel->core), strerror(-error));
     }
     return 0;
 }

@@ -109,10 +109,8 @@ static void commit(struct engine *engine, const struct plan *plan)
         if (result) /* only for want of memory: the flows of the old table go on */
             log_error("%s: %s", wanted->name, error.text);
         result = tunnel_carry_by(device->tunnel, carrier ? carrier->tunnel : NULL);
-        if (!result && device->fresh) {
-            tunnel_link_changed(device->tunnel);
-            result = tunnel_up(device->tunnel);
-        }
+        if (!result && device->fresh)
+            result = tunnel_link_changed(device->tunnel);
         if (result)
             log_error("%s: cannot open its sockets: %s", wanted->name, strerror(-result));
         device->kept = true;

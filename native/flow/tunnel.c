@@ -385,13 +385,19 @@ void tunnel_set_nat(struct tunnel *tunnel, struct nat *nat)
     workers_resume(tunnel->workers);
 }
 
-void tunnel_link_changed(struct tunnel *tunnel)
+int tunnel_link_changed(struct tunnel *tunnel)
 {
-    int mtu = tunnel->config.tun ? tun_get_mtu(&tunnel->lanes[0].tun) : 0;
+    if (!tunnel->config.tun)
+        return tunnel_up(tunnel);
+    const struct tun *tun = &tunnel->lanes[0].tun;
+    int mtu = tun_get_mtu(tun), up = tun_is_up(tun);
     if (mtu > 0 && (unsigned)mtu != tunnel->mtu) {
         log_info("%s: MTU %u is now %d", tunnel->config.name, tunnel->mtu, mtu);
         tunnel->mtu = (unsigned)mtu;
     }
+    if (up == 0)
+        tunnel_down(tunnel);
+    return up > 0 ? tunnel_up(tunnel) : 0;
 }
 
 void tunnel_free(struct tunnel *tunnel)

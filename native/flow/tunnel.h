@@ -175,8 +175,9 @@ void tunnel_free(struct tunnel *tunnel);
 int tunnel_carry_by(struct tunnel *tunnel, struct tunnel *carrier);
 /* Translates from now on by `nat` (NULL: not at all), which is the tunnel's to free. */
 void tunnel_set_nat(struct tunnel *tunnel, struct nat *nat);
-/* The interface's MTU or state has changed. */
-void tunnel_link_changed(struct tunnel *tunnel);
+/* The interface's MTU or state may have changed: takes the MTU over, and goes up and down with the interface as the
+ * kernel's own WireGuard does. 0 or -errno of tunnel_up. */
+int tunnel_link_changed(struct tunnel *tunnel);
 /* Opens sockets and lets the core run; 0 or -errno. Worker 0. */
 int tunnel_up(struct tunnel *tunnel);
 void tunnel_down(struct tunnel *tunnel);

@@ -137,11 +137,11 @@ int tun_get_mtu(const struct tun *tun)
     return error ? error : request.ifr_mtu;
 }
 
-int tun_ifindex(const struct tun *tun)
+int tun_is_up(const struct tun *tun)
 {
     struct ifreq request = {0};
-    int error = interface_ioctl(tun, SIOCGIFINDEX, &request);
-    return error ? error : request.ifr_ifindex;
+    int error = interface_ioctl(tun, SIOCGIFFLAGS, &request);
+    return error ? error : (request.ifr_flags & IFF_UP) != 0;
 }
 
 ssize_t tun_read(const struct tun *tun, void *buffer, size_t n)

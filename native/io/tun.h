@@ -31,8 +31,8 @@ void tun_close(struct tun *tun);
 int tun_set_mtu(const struct tun *tun, unsigned mtu);
 /* -errno or the MTU. */
 int tun_get_mtu(const struct tun *tun);
-/* -errno or the interface's index. */
-int tun_ifindex(const struct tun *tun);
+/* -errno, or whether the interface is up (1, 0). */
+int tun_is_up(const struct tun *tun);
 
 /* Bytes read, 0 when nothing is there, -errno. */
 ssize_t tun_read(const struct tun *tun, void *buffer, size_t n);
