@@ -121,7 +121,25 @@ def engine_program() -> list[Finding]:
     if probe.returncode:
         last = (probe.stderr.strip().splitlines() or ["no answer"])[0]
         return [Finding("kernel", NOTE, f"{fvd} --probe does not say what this kernel can do: {last}")]
-    return [Finding("kernel", GOOD, line) for line in probe.stdout.splitlines() if line.strip()]
+    return [features(probe.stdout)]
+
+
+# Of one kind of processor each: another processor lacks them rightly.
+_OF_PROCESSORS = ("avx2", "avx512", "neon")
+
+
+def features(table: str) -> Finding:
+    """The table of `fvd --probe` (name, supported, used, what it is) in one line."""
+    rows = [line.split(None, 3) for line in table.splitlines()]
+    found = {row[0]: (row[1] == "yes", row[2] == "yes") for row in rows if len(row) > 2 and row[1] in ("yes", "no")}
+    lacking = [name for name, (supported, _) in found.items() if not supported and name not in _OF_PROCESSORS]
+    unused = [name for name, (supported, used) in found.items() if supported and not used]
+    said = f"{sum(used for _, used in found.values())} features of this kernel are used"
+    if lacking:
+        said += f"; it lacks {', '.join(lacking)}: slower, not broken"
+    if unused:
+        said += f"; switched off: {', '.join(unused)}"
+    return Finding("kernel", NOTE if lacking or unused else GOOD, said, "fvd --probe tells more" if lacking else "")
 
 
 def tun() -> list[Finding]:

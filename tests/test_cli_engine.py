@@ -2,10 +2,19 @@
 
 import os
 import pathlib
+import re
 import subprocess
 import sys
 
 import pytest
+
+from fv.config.load import decode
+from fv.config.syntax import parse
+from fv.keys import show_key
+from fv.plan.ceilings import ceilings
+from fv.plan.compile import compile_plan
+from fv.plan.facts import Facts
+from fv.plan.text import write
 
 KEY = "YDmCPu0DqBkLQ2LrDUYOgwUKgr/qc/NuE+2SsH7xvGI="
 OTHER = "vT0z9Ex7ZpDfGWgEmLhpCHV2AzUcuexqsVeHLrIWW2k="
@@ -65,3 +74,40 @@ def test_up_reload_down(config: pathlib.Path, fvd: pathlib.Path) -> None:
     )  # fmt: skip
     log = config.parent / "edge.log"
     assert done.stdout.endswith("the end\n"), (done.stdout, done.stderr, log.read_text() if log.exists() else "")
+
+
+CEILING = """
+ip link set lo up
+"$FV_FVD" --plan "$1" & engine=$!
+for i in $(seq 200); do "$FV_FVD" --health --control "$2" >/dev/null 2>&1 && break; sleep 0.05; done
+grep -E 'VmHWM|VmRSS' /proc/$engine/status
+ls /proc/$engine/fd | wc -l
+kill $engine; wait $engine
+"""
+
+
+@pytest.mark.needs("root", "tun", "unshare", "ip")
+def test_ceilings_hold(tmp_path: pathlib.Path, fvd: pathlib.Path) -> None:
+    """An engine with 2,000 peers, idle, is below what `fv plan` says of it, in memory and in descriptors."""
+    peers = "".join(
+        f'[[endpoints.peers]]\npublic_key = "{show_key(number.to_bytes(2, "big") * 16)}"\n'
+        f'allowed_ips = ["10.{8 + number // 256}.{number % 256}.0/24"]\n'
+        for number in range(1, 2001)
+    )
+    text = (
+        CONFIG.split("[[endpoints.peers]]")[0] + peers + CONFIG[CONFIG.index("[engine]") :].replace("@", str(tmp_path))
+    )
+    loaded = decode(parse(text, "edge.toml"))
+    plan = compile_plan(loaded, Facts()).plan
+    file = tmp_path / "plan"
+    file.write_text(write(plan))
+    done = subprocess.run(
+        ["unshare", "--net", "bash", "-c", CEILING, "bash", str(file), str(tmp_path / "fv.sock")],
+        env=os.environ | {"FV_FVD": str(fvd)}, text=True, capture_output=True, timeout=120, check=False,
+    )  # fmt: skip
+    found = re.search(r"VmHWM:\s+(\d+) kB\nVmRSS:\s+\d+ kB\n(\d+)\n", done.stdout)
+    assert found is not None, (done.stdout, done.stderr)
+    items = {item.what: item for item in ceilings(plan)}
+    without_leases = items["total"].bytes - items["leases"].bytes
+    assert int(found[1]) * 1024 < without_leases, "nothing is leased while nothing flows"
+    assert int(found[2]) <= items["total"].descriptors

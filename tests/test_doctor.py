@@ -123,3 +123,13 @@ def test_checksum_of_a_known_packet() -> None:
     packet = struct.pack("!BBHHH", 8, 0, 0, 1, 1) + b"odd"
     whole = packet[:2] + struct.pack("!H", doctor._checksum(packet)) + packet[4:]
     assert doctor._checksum(whole) == 0
+
+
+def test_feature_table_of_the_engine() -> None:
+    head = "Linux 5.6.3 aarch64\n\nfeature  supported  used  what it is\n"
+    good = doctor.features(head + "udp_gro  yes  yes  one call\navx2  no  no  another architecture\n")
+    assert (good.level, good.what) == (doctor.GOOD, "1 features of this kernel are used")
+    poor = doctor.features(head + "udp_gro  yes  no  one call\ntun_uso  no  no  Linux 6.2\n")
+    assert poor.level == doctor.NOTE
+    assert "it lacks tun_uso" in poor.what
+    assert "switched off: udp_gro" in poor.what

@@ -234,6 +234,8 @@ def _stream(demo: Demo, seconds: float | None) -> None:
     ends = "Ctrl-C ends" if seconds is None else f"ends after {seconds:g} s"
     start = last = time.monotonic()
     before, total = _usages(demo), 0
+    # The process was Python until it became the engine: what it had used by then is not the engine's.
+    first = before
     console = Console(highlight=False)
     context = Live(console=console, auto_refresh=False) if console.is_terminal else None
     with context or contextlib.nullcontext():
@@ -250,7 +252,7 @@ def _stream(demo: Demo, seconds: float | None) -> None:
                 (bytes_ - total) * 8 / (now - last),
                 bytes_,
                 _handshake(demo),
-                tuple(_engine(host, before[host], after[host], now - last) for host in demo.engines),
+                tuple(_engine(host, first[host], before[host], after[host], now - last) for host in demo.engines),
             )
             last, total, before = now, bytes_, after
             if context:
@@ -282,10 +284,11 @@ def _usages(demo: Demo) -> dict[str, Usage]:
     return {host: usage(engine.pid) or nothing for host, engine in demo.engines.items()}
 
 
-def _engine(host: str, before: Usage, after: Usage, seconds: float) -> show.Engine:
+def _engine(host: str, first: Usage, before: Usage, after: Usage, seconds: float) -> show.Engine:
     used = after.user + after.system
     name = "gateway" if host == net.GATEWAY else "exit"
-    return show.Engine(name, (used - before.user - before.system) / seconds, used, after.resident, after.peak)
+    since_start = used - first.user - first.system
+    return show.Engine(name, (used - before.user - before.system) / seconds, since_start, after.resident, after.peak)
 
 
 def _handshake(demo: Demo) -> float | None:
