@@ -20,7 +20,7 @@ import os
 import socket
 import subprocess
 import tempfile
-from base64 import b64decode
+from base64 import b64decode, b64encode
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -84,7 +84,17 @@ IMPLEMENTATIONS = {
             "wireguard-go",
             ("-f", "NAME"),
             (("WG_PROCESS_FOREGROUND", "1"), ("LOG_LEVEL", "verbose")),
-            lacks=frozenset({"exact reject limit", "inner length beyond 16 bits"}),
+            lacks=frozenset(
+                {
+                    "exact reject limit",
+                    "inner length beyond 16 bits",
+                    "one cookie per message",
+                    "DSCP and ECN",
+                    "wire smaller than the tunnel",
+                    "answers from the addressed address at once",  # now and then the first goes out from the last one
+                    "answers to link-local addresses",
+                }
+            ),
         ),
         Implementation(
             "boringtun",
@@ -130,9 +140,7 @@ class PeerConfig:
 
 
 def base64(key: bytes) -> str:
-    import base64 as encoder
-
-    return encoder.b64encode(key).decode()
+    return b64encode(key).decode()
 
 
 def endpoint_text(endpoint: tuple[str, int]) -> str:

@@ -157,6 +157,10 @@ class Host:
         self.programs.append(program)
         return program
 
+    def sysctl(self, path: str, value: str) -> None:
+        with self.inside():
+            (Path("/proc/sys") / path).write_text(value)
+
     def open_socket(self, family: int, kind: int, protocol: int = 0) -> socket.socket:
         with self.inside():
             return socket.socket(family, kind, protocol)
@@ -205,6 +209,8 @@ def hosts(count: int) -> Iterator[list[Host]]:
                 subprocess.run(["ip", "netns", "add", name], check=True)
                 made.append(Host(name, Path(folder)))
                 made[-1].ip("link set lo up")
+                # Losing the first address of a subnet must not take the others with it.
+                made[-1].sysctl("net/ipv4/conf/all/promote_secondaries", "1")
             yield made
         finally:
             for host in made:

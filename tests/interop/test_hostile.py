@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from tests.interop.implementations import UNDER_TEST, Implementation
+from tests.interop.implementations import UNDER_TEST, Implementation, base64
 from tests.interop.oracle import INNER4, TARGET4, Oracle, can, echo_request, need, oracle
 from tests.peers import wg_crypto as c
 from tests.peers import wg_noise as noise
@@ -397,8 +397,6 @@ class TestHandshakes:
         """A configured peer whose key is a low-order point: no handshake, whatever is asked."""
         need(impl)
         with oracle(impl) as o:
-            from tests.interop.implementations import base64
-
             point = base64(c.LOW_ORDER_POINTS[2])
             where = f"{o.host.address4}:5002"
             o.end.wg("set", o.end.name, "peer", point, "endpoint", where, "allowed-ips", "10.7.0.66/32")
