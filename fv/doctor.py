@@ -27,6 +27,7 @@ from fv.config.model import WireGuardEndpoint
 from fv.engine import find_fvd
 from fv.errors import FvError
 from fv.host import gather, has_ipv6, sysctl
+from fv.keys import show_key
 from fv.plan import network
 from fv.plan.compile import Compiled, compile_plan
 from fv.plan.facts import Facts
@@ -245,7 +246,7 @@ def drops(statistics: dict[str, str]) -> list[Finding]:
 def handshakes(endpoint: WireGuardEndpoint, device: uapi.Device, now: float) -> list[Finding]:
     out = []
     for peer in device.peers:
-        short = f"{device.name}: peer {peer.public_key[:8]}"
+        short = f"{device.name}: peer {show_key(bytes.fromhex(peer.public_key))[:8]}..."
         where = f" at {peer.endpoint}" if peer.endpoint else ""
         if not peer.handshake:
             do = f"nc -uvz {peer.endpoint.replace(':', ' ')}" if peer.endpoint else "let the peer connect first"

@@ -1,10 +1,12 @@
 """What this host looks like, read by pyroute2 and from /proc: the edge of the compiler and of `fv doctor`."""
 
 import contextlib
+import errno
 import pathlib
 import socket
+from collections.abc import Callable
 
-from pyroute2 import IPRoute  # type: ignore[import-untyped]
+from pyroute2 import IPRoute, NetlinkError  # type: ignore[import-untyped]
 
 from fv.config import values
 from fv.config.model import Config
@@ -12,6 +14,7 @@ from fv.errors import FvError
 from fv.plan.facts import Facts, Link, Route
 
 MAIN = 254
+PROTOCOL = 157  # routing protocol number of what the engine sets (native/io/netlink.h)
 ANY4 = "0.0.0.0"  # noqa: S104 - a destination, nothing is bound
 
 
@@ -107,3 +110,30 @@ def _routes(netlink: IPRoute, names: dict[int, str]) -> tuple[Route, ...]:
                 )
             )
     return tuple(out)
+
+
+def remove_leftovers(tables: tuple[int, ...], priorities: tuple[int, ...]) -> int:
+    """Rules, then routes, of fv's own protocol number at these priorities and in these tables. Returns how many."""
+    count = 0
+    with IPRoute() as netlink:
+        for family in (socket.AF_INET, socket.AF_INET6):
+            for rule in netlink.get_rules(family=family):
+                if rule.get_attr("FRA_PROTOCOL") == PROTOCOL and rule.get_attr("FRA_PRIORITY") in priorities:
+                    count += _removed(netlink.rule, rule)
+            for route in netlink.get_routes(family=family):
+                if route["proto"] == PROTOCOL and route.get_attr("RTA_TABLE") in tables:
+                    count += _removed(netlink.route, route)
+    return count
+
+
+def _removed(verb: Callable[..., object], message: dict[str, object]) -> bool:
+    """Delete exactly what was read."""
+    try:
+        verb("del", **{key: message[key] for key in ("family", "table", "action", "type", "proto", "scope", "dst_len",
+                                                     "src_len", "tos", "flags") if key in message},
+             attrs=message["attrs"])  # fmt: skip
+    except NetlinkError as error:
+        if error.code in (errno.ENOENT, errno.ESRCH):
+            return False
+        raise FvError(f"what a crash left cannot be removed: {error}", hint="run as root (sudo)") from None
+    return True

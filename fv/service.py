@@ -18,6 +18,7 @@ from fv.config.load import Loaded
 from fv.engine import prepare_folders, start_engine
 from fv.errors import FvError, Where
 from fv.files import write_atomically
+from fv.host import remove_leftovers
 from fv.plan import network
 from fv.plan.text import Plan
 from fv.process import alive
@@ -34,6 +35,8 @@ class Record(msgspec.Struct, frozen=True):
     control: str
     dns_device: str = ""  # interface whose name servers were set
     dns_by: str = ""  # resolvectl or resolvconf
+    tables: tuple[int, ...] = ()  # routing tables and rule priorities of the plan: where a crash's leftovers are
+    priorities: tuple[int, ...] = ()
 
 
 def record_path(name: str, control: str) -> pathlib.Path:
@@ -81,7 +84,15 @@ def up(loaded: Loaded, plan: Plan) -> Record:
     engine = start_engine(plan, log)
     try:
         _wait_ready(engine, control, log, start)
-        record = Record(str(pathlib.Path(file).resolve()), engine.pid, control)
+        record = Record(
+            str(pathlib.Path(file).resolve()),
+            engine.pid,
+            control,
+            "",
+            "",
+            _numbers(plan, "table"),
+            _numbers(plan, "priority"),
+        )
         if by:
             record = msgspec.structs.replace(record, dns_device=_dns_device(loaded), dns_by=by)
             _set_dns(record, loaded)
@@ -90,6 +101,13 @@ def up(loaded: Loaded, plan: Plan) -> Record:
         _end(engine.pid)
         raise
     return record
+
+
+def _numbers(plan: Plan, name: str) -> tuple[int, ...]:
+    """The numbers that stand after a word in [network]."""
+    words = [line.value.split() for section in plan.of("network") for line in section.lines]
+    found = [line[place + 1] for line in words for place, word in enumerate(line[:-1]) if word == name]
+    return tuple(sorted({int(text) for text in found if text.isdigit()}))
 
 
 def _answers(control: str) -> bool:
@@ -129,6 +147,8 @@ def down(file: str, control: str) -> Record:
     _restore_dns(record)
     if alive(record.pid):
         _end(record.pid)
+    # A kill switch that a crash or `on_stop = "closed"` left: `down` is the owner's word that it may go.
+    remove_leftovers(record.tables, record.priorities)
     path.unlink(missing_ok=True)
     return record
 

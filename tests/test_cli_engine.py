@@ -10,7 +10,7 @@ import pytest
 
 from fv.config.load import decode
 from fv.config.syntax import parse
-from fv.keys import show_key
+from fv.keys import generate_private, public_of, show_key
 from fv.plan.ceilings import ceilings
 from fv.plan.compile import compile_plan
 from fv.plan.facts import Facts
@@ -111,3 +111,111 @@ def test_ceilings_hold(tmp_path: pathlib.Path, fvd: pathlib.Path) -> None:
     without_leases = items["total"].bytes - items["leases"].bytes
     assert int(found[1]) * 1024 < without_leases, "nothing is leased while nothing flows"
     assert int(found[2]) <= items["total"].descriptors
+
+
+def shell(script: str, *words: str, fvd: pathlib.Path, namespace: bool = True) -> subprocess.CompletedProcess[str]:
+    command = ["bash", "-c", script, "bash", *words]
+    return subprocess.run(
+        ["unshare", "--net", *command] if namespace else command, cwd=ROOT, text=True, capture_output=True, timeout=120,
+        env=os.environ | {"PYTHON": sys.executable, "FV_FVD": str(fvd)}, check=False,
+    )  # fmt: skip
+
+
+# The interfaces and routes of tests/cases/plan/host.facts.json, then the plan, started and ended.
+TAKEN = """
+ip link set lo up
+for name in eth0 eth1 eth7; do
+    ip link add $name type veth peer name p$name
+    ip link set $name up
+    ip link set p$name up
+done
+ip address add 192.0.2.100/24 dev eth0
+ip address add 192.168.88.1/24 dev eth1
+ip route add default via 192.0.2.1
+before=$(ip rule; ip -6 rule; ip route show table all)
+"$FV_FVD" --plan "$1" & engine=$!
+for i in $(seq 100); do "$FV_FVD" --health --control "$2" >/dev/null 2>&1 && echo ready && break; sleep 0.05; done
+echo "rules $(ip rule | grep -c 'proto 157')"
+kill $engine; wait $engine
+after=$(ip rule; ip -6 rule; ip route show table all)
+[ "$before" = "$after" ] && echo 'as before'
+"""
+CASES = ROOT / "tests" / "cases" / "plan"
+
+
+@pytest.mark.needs("root", "tun", "unshare", "ip")
+@pytest.mark.parametrize("path", sorted(CASES.glob("*.plan")), ids=lambda path: path.stem)
+def test_every_expected_plan_is_taken(path: pathlib.Path, tmp_path: pathlib.Path, fvd: pathlib.Path) -> None:
+    text = re.sub(r"^control=.*", f"control={tmp_path}/fv.sock", path.read_text(), flags=re.MULTILINE)
+    text = re.sub(r"^state=.*", f"state={tmp_path}", text, flags=re.MULTILINE)
+    file = tmp_path / "plan"
+    file.write_text(text)
+    done = shell(TAKEN, str(file), str(tmp_path / "fv.sock"), fvd=fvd)
+    expected = sum("table" in line for line in text.splitlines() if line.startswith("rule="))
+    assert "ready\n" in done.stdout, done.stderr
+    assert f"rules {expected}\n" in done.stdout, done.stdout
+    assert ("as before" in done.stdout) == ("on_stop=open" in text), done.stdout + done.stderr
+
+
+WHOLE = """
+set -e
+fv() { "$PYTHON" -m fv "$@"; }
+a=$1-a b=$1-b folder=$2
+end() {
+    set +e
+    ip netns exec $a "$PYTHON" -m fv down "$folder/a.toml" >/dev/null 2>&1
+    ip netns exec $b "$PYTHON" -m fv down "$folder/b.toml" >/dev/null 2>&1
+    ip netns del $a; ip netns del $b
+}
+trap end EXIT
+ip netns add $a; ip netns add $b
+ip -n $a link add eth0 type veth peer name eth0 netns $b
+for host in $a $b; do ip -n $host link set lo up; ip -n $host link set eth0 up; done
+ip -n $a address add 192.0.2.1/24 dev eth0
+ip -n $b address add 192.0.2.2/24 dev eth0
+ip -n $b address add 203.0.113.80/32 dev lo
+ip -n $a route add default via 192.0.2.2
+# A strict reverse-path filter on the uplink: the peer's answers must pass all the same.
+ip netns exec $a sysctl -qw net.ipv4.conf.all.rp_filter=1 net.ipv4.conf.eth0.rp_filter=1
+ip netns exec $b "$PYTHON" -m fv up "$folder/b.toml"
+ip netns exec $a "$PYTHON" -m fv up "$folder/a.toml"
+ip -n $a route get 203.0.113.80 | grep -q 'dev fvwhole-a table 51820'
+ip -n $a route get 192.0.2.2 | grep -q 'dev eth0'
+ip netns exec $a ping -q -c 2 -i 0.2 -W 3 203.0.113.80 >/dev/null
+ip netns exec $a ping -q -c 1 -W 3 -M do -s 1392 203.0.113.80 >/dev/null
+ip netns exec $a "$PYTHON" -m fv doctor "$folder/a.toml"
+ip netns exec $a "$PYTHON" -m fv status --json --control "$folder/a.sock"
+kill -9 $(sed 's/.*"pid":\\([0-9]*\\).*/\\1/' "$folder/a.up")
+sleep 0.2
+# A crash leaves the kill switch: the world is refused, the neighbour is not.
+! ip netns exec $a ping -q -c 1 -W 1 203.0.113.80 2>/dev/null
+ip netns exec $a ping -q -c 1 -W 3 192.0.2.2 >/dev/null
+ip netns exec $a "$PYTHON" -m fv down "$folder/a.toml"
+ip -n $a rule | grep -c . | grep -q '^3$'
+ip netns exec $a ping -q -c 1 -W 3 203.0.113.80 >/dev/null
+echo the end
+"""
+
+
+@pytest.mark.needs("root", "tun", "ip", "ping")
+def test_whole_host_through_the_tunnel(tmp_path: pathlib.Path, fvd: pathlib.Path) -> None:
+    """Everything goes in, the engine's own packets do not; the doctor is content; a crash leaves the kill switch."""
+    keys = {side: generate_private() for side in "ab"}
+    peers = {
+        "a": 'allowed_ips = ["0.0.0.0/0"]\naddress = "192.0.2.2"\nport = 51820\npersistent_keepalive_interval = 25\n'
+        "[gateway]\neverything = true",
+        "b": 'allowed_ips = ["10.7.0.2/32"]',
+    }
+    for side, other, address, port in (("a", "b", "10.7.0.2/24", 0), ("b", "a", "10.7.0.1/24", 51820)):
+        (tmp_path / f"{side}.toml").write_text(
+            f'[[endpoints]]\ntype = "wireguard"\ntag = "fvwhole-{side}"\naddress = "{address}"\nlisten_port = {port}\n'
+            f'private_key = "{show_key(keys[side])}"\n[[endpoints.peers]]\n'
+            f'public_key = "{show_key(public_of(keys[other]))}"\n{peers[side]}\n'
+            f'[engine]\nstate = "{tmp_path}/{side}"\ncontrol = "{tmp_path}/{side}.sock"\n'
+        )
+    done = shell(WHOLE, f"fvpy-{os.getpid()}", str(tmp_path), fvd=fvd, namespace=False)
+    assert done.stdout.endswith("the end\n"), (done.stdout, done.stderr)
+    assert "good  handshake" in done.stdout
+    assert "packets of 1420 bytes pass both ways to 10.7.0.1" in done.stdout
+    assert '"handshake_age": ' in done.stdout
+    assert "BAD" not in done.stdout
