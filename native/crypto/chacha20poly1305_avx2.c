@@ -15,7 +15,7 @@
 #define TARGET __attribute__((target("avx2")))
 #define INLINE TARGET __attribute__((always_inline)) static inline
 
-enum { LANES = 8, GROUP = 4 };
+enum { LANES = 8, GROUP = 4, WORTH = 4 };
 
 /* As in chacha20poly1305_avx512.c. */
 struct lanes {
@@ -192,13 +192,22 @@ struct factor {
 
 #define MASK26 _mm256_set1_epi64x(0x3ffffff)
 
+/* gcc spreads the multiplications so wide that it runs out of its 16 registers and takes a third longer; clang does not. */
+#ifdef __clang__
+#define KEEP_ROWS_APART(sum)
+#else
+#define KEEP_ROWS_APART(sum) __asm__("" : "+x"(sum[0]), "+x"(sum[1]), "+x"(sum[2]), "+x"(sum[3]), "+x"(sum[4]))
+#endif
+
 /* sum += a f, limb by limb. */
 INLINE void sum_add(__m256i sum[5], const __m256i a[5], const struct factor *f)
 {
-    for (unsigned i = 0; i < 5; i++)
+    for (unsigned i = 0; i < 5; i++) {
         for (unsigned j = 0; j < 5; j++)
             sum[(i + j) % 5] =
                 _mm256_add_epi64(sum[(i + j) % 5], _mm256_mul_epu32(a[i], i + j < 5 ? f->r[j] : f->s[j]));
+        KEEP_ROWS_APART(sum);
+    }
 }
 
 INLINE __m256i times5(__m256i x)
@@ -390,25 +399,13 @@ static bool avx2_usable(void)
     return __builtin_cpu_supports("avx2");
 }
 
-static void avx2_seal(uint8_t *dst, const uint8_t *src, size_t n, const uint8_t *ad, size_t ad_len,
-                      const uint8_t nonce[CHACHA_NONCE], const uint8_t key[CHACHA_KEY])
-{
-    chacha_libcrypto.seal(dst, src, n, ad, ad_len, nonce, key);
-}
-
-static bool avx2_open(uint8_t *dst, const uint8_t *src, size_t n, const uint8_t *ad, size_t ad_len,
-                      const uint8_t nonce[CHACHA_NONCE], const uint8_t key[CHACHA_KEY])
-{
-    return chacha_libcrypto.open(dst, src, n, ad, ad_len, nonce, key);
-}
-
 const struct chacha_impl chacha_avx2 = {
     .name = "avx2",
     .usable = avx2_usable,
     .seal_batch = seal_batch,
     .open_batch = open_batch,
-    .seal = avx2_seal,
-    .open = avx2_open,
+    .seal = seal_one,
+    .open = open_one,
 };
 
 #endif

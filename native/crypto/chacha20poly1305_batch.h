@@ -1,5 +1,6 @@
-/* How the vector implementations take a batch apart. Not a header in the usual sense: each of them includes it once, after it
- * has defined TARGET, LANES, GROUP, struct lanes, lanes_keys, lanes_add, lanes_flush, struct group and poly_group.
+/* How the vector implementations take a batch apart. Not a header in the usual sense: each of them includes it once, after
+ * it has defined TARGET, LANES, GROUP, WORTH (the smallest batch that gains by vectors), zeros, struct lanes, lanes_keys,
+ * lanes_add, lanes_flush, struct group and poly_group.
  *
  * Packets are sorted by length, so that those which share a Poly1305 group are alike, and taken in chunks of 16: their
  * one-time keys, their text, their tags; when opening, tags first, and only what was authentic is deciphered. */
@@ -28,7 +29,8 @@ struct batch {
 
 static void batch_init(struct batch *b, const uint8_t key[CHACHA_KEY])
 {
-    memset(&b->lanes, 0, sizeof b->lanes);
+    memset(&b->lanes, 0, offsetof(struct lanes, dst)); /* the pointers and buffers are written before they are read */
+    b->lanes.n = b->lanes.cuts = 0;
     for (unsigned i = 0; i < 8; i++)
         b->key[i] = load_le32(key + 4 * i);
 }
@@ -39,14 +41,19 @@ static void batch_wipe(struct batch *b)
     secret_wipe(b->otk, sizeof b->otk);
 }
 
-/* The one-time keys of the n packets at jobs. */
-static void chunk_keys(struct batch *b, struct chacha_job *const *jobs, unsigned n)
+/* The one-time keys of the n packets at jobs. When sealing they are needed after the text, so what does not fill a pass is
+ * only lined up. */
+TARGET static void chunk_keys(struct batch *b, struct chacha_job *const *jobs, unsigned n, bool opening)
 {
-    uint64_t counter[CHUNK];
-    for (unsigned i = 0; i < CHUNK; i++)
-        counter[i] = jobs[MIN(i, n - 1)]->counter;
-    for (unsigned at = 0; at < n; at += LANES)
-        lanes_keys(&b->lanes, b->key, b->otk + at, counter + at);
+    unsigned at = 0;
+    for (; at + LANES <= n || (opening && at < n); at += LANES) {
+        uint64_t counter[LANES];
+        for (unsigned i = 0; i < LANES; i++)
+            counter[i] = jobs[MIN(at + i, n - 1)]->counter;
+        lanes_keys(&b->lanes, b->key, b->otk + at, counter);
+    }
+    for (; at < n; at++)
+        lanes_add(&b->lanes, b->key, b->otk[at], zeros, 64, 0, jobs[at]->counter);
 }
 
 /* The tags of the n packets at jobs. Their ciphertext is at dst when sealing, at src when opening. */
@@ -66,7 +73,7 @@ static void chunk_tags(struct batch *b, struct chacha_job *const *jobs, unsigned
 
 TARGET static void chunk_seal(struct batch *b, struct chacha_job *const *jobs, unsigned n)
 {
-    chunk_keys(b, jobs, n);
+    chunk_keys(b, jobs, n, false);
     for (unsigned i = 0; i < n; i++)
         lanes_add(&b->lanes, b->key, jobs[i]->dst, jobs[i]->src, jobs[i]->len, 1, jobs[i]->counter);
     lanes_flush(&b->lanes, b->key);
@@ -80,7 +87,7 @@ TARGET static void chunk_seal(struct batch *b, struct chacha_job *const *jobs, u
 TARGET static unsigned chunk_open(struct batch *b, struct chacha_job *const *jobs, unsigned n)
 {
     unsigned failed = 0;
-    chunk_keys(b, jobs, n);
+    chunk_keys(b, jobs, n, true);
     chunk_tags(b, jobs, n, true);
     for (unsigned i = 0; i < n; i++) {
         uint32_t len = jobs[i]->len - CHACHA_TAG;
@@ -97,6 +104,10 @@ TARGET static unsigned chunk_open(struct batch *b, struct chacha_job *const *job
 
 static void seal_batch(const uint8_t key[CHACHA_KEY], struct chacha_job *jobs, unsigned n)
 {
+    if (n < WORTH) {
+        chacha_fallback()->seal_batch(key, jobs, n);
+        return;
+    }
     struct batch b;
     batch_init(&b, key);
     for (unsigned done = 0; done < n; done += SORT) {
@@ -110,6 +121,8 @@ static void seal_batch(const uint8_t key[CHACHA_KEY], struct chacha_job *jobs, u
 
 static unsigned open_batch(const uint8_t key[CHACHA_KEY], struct chacha_job *jobs, unsigned n)
 {
+    if (n < WORTH)
+        return chacha_fallback()->open_batch(key, jobs, n);
     struct batch b;
     unsigned failed = 0;
     batch_init(&b, key);
@@ -125,4 +138,17 @@ static unsigned open_batch(const uint8_t key[CHACHA_KEY], struct chacha_job *job
     }
     batch_wipe(&b);
     return failed;
+}
+
+/* Single messages with additional data are not what vectors across packets are for. */
+static void seal_one(uint8_t *dst, const uint8_t *src, size_t n, const uint8_t *ad, size_t ad_len,
+                     const uint8_t nonce[CHACHA_NONCE], const uint8_t key[CHACHA_KEY])
+{
+    chacha_fallback()->seal(dst, src, n, ad, ad_len, nonce, key);
+}
+
+static bool open_one(uint8_t *dst, const uint8_t *src, size_t n, const uint8_t *ad, size_t ad_len,
+                     const uint8_t nonce[CHACHA_NONCE], const uint8_t key[CHACHA_KEY])
+{
+    return chacha_fallback()->open(dst, src, n, ad, ad_len, nonce, key);
 }

@@ -25,6 +25,12 @@ extern const struct chacha_impl chacha_portable, chacha_libcrypto;
 extern const struct chacha_impl chacha_avx2, chacha_avx512;
 #endif
 
+/* What the vector implementations leave to others. */
+static inline const struct chacha_impl *chacha_fallback(void)
+{
+    return chacha_libcrypto.usable() ? &chacha_libcrypto : &chacha_portable;
+}
+
 /* One 64-byte block of keystream, portable. */
 void chacha_block(uint8_t out[64], const uint8_t key[CHACHA_KEY], uint32_t counter, const uint8_t nonce[CHACHA_NONCE]);
 
