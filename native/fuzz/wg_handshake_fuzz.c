@@ -5,6 +5,7 @@
  * steps of four bytes (what, which message, where, with what), and raw messages. */
 #include <stdlib.h>
 #include <string.h>
+
 #include "wg/device.h"
 #include "wire/bytes.h"
 
@@ -69,20 +70,20 @@ static void agree(void)
 {
     struct wg_keypair *mine[2][3];
     for (unsigned i = 0; i < 2; i++)
-        memcpy(mine[i], (struct wg_keypair *[]){ peer[i]->current, peer[i]->previous, peer[i]->next }, sizeof mine[i]);
+        memcpy(mine[i], (struct wg_keypair *[]){peer[i]->current, peer[i]->previous, peer[i]->next}, sizeof mine[i]);
     for (unsigned i = 0; i < 3; i++)
         for (unsigned j = 0; j < 3; j++) {
             const struct wg_keypair *a = mine[0][i], *b = mine[1][j];
-            if (a && b && a->local_index == b->remote_index && b->local_index == a->remote_index
-                && (memcmp(a->send_key, b->receive_key, 32) || memcmp(a->receive_key, b->send_key, 32)
-                    || a->initiator == b->initiator))
+            if (a && b && a->local_index == b->remote_index && b->local_index == a->remote_index &&
+                (memcmp(a->send_key, b->receive_key, 32) || memcmp(a->receive_key, b->send_key, 32) ||
+                 a->initiator == b->initiator))
                 abort();
         }
 }
 
 static void deliver(unsigned to, const struct message *m)
 {
-    struct wg_endpoint from = { .family = WG_FAMILY_V4, .port = 1, .address = { 192, 0, 2, (uint8_t)(2 - to) } };
+    struct wg_endpoint from = {.family = WG_FAMILY_V4, .port = 1, .address = {192, 0, 2, (uint8_t)(2 - to)}};
     struct wg_output out;
     struct wg_keypair *current = peer[to]->current, *next = peer[to]->next;
     wg_receive_handshake(dev[to], &now, &from, m->bytes, m->n, &out);
@@ -95,17 +96,17 @@ static void deliver(unsigned to, const struct message *m)
 
 static void begin(void)
 {
-    now = (struct wg_now){ .mono = WG_SECOND, .boot = 2 * WG_SECOND, .wall_sec = 1700000000 };
+    now = (struct wg_now){.mono = WG_SECOND, .boot = 2 * WG_SECOND, .wall_sec = 1700000000};
     count = 0;
     memset(kept, 0, sizeof kept);
     for (uint8_t i = 0; i < 2; i++) {
-        uint8_t seed[32] = { i, 1 }, key[32] = { 0, i, 5 };
+        uint8_t seed[32] = {i, 1}, key[32] = {0, i, 5};
         dev[i] = wg_device_new(seed, NULL);
         wg_device_set_private_key(dev[i], key);
         wg_device_up(dev[i], &now);
     }
     for (uint8_t i = 0; i < 2; i++) {
-        struct wg_endpoint e = { .family = WG_FAMILY_V4, .port = 1, .address = { 192, 0, 2, (uint8_t)(2 - i) } };
+        struct wg_endpoint e = {.family = WG_FAMILY_V4, .port = 1, .address = {192, 0, 2, (uint8_t)(2 - i)}};
         uint8_t key[32];
         wg_device_public_key(dev[!i], key);
         peer[i] = wg_peer_new(dev[i], key);
@@ -138,7 +139,7 @@ static void step(const uint8_t *s)
         if (s[2] < m->n) {
             m->bytes[s[2]] ^= s[3];
             if (s[0] % 8 == 5 && mac1_at(m)) {
-                struct wg_cookie_jar jar = { 0 };
+                struct wg_cookie_jar jar = {0};
                 uint8_t key[32];
                 wg_device_public_key(dev[m->to], key);
                 wg_cookie_sign(&jar, key, &now, m->bytes, mac1_at(m));
@@ -149,7 +150,7 @@ static void step(const uint8_t *s)
         wg_device_load(dev[side], &now, s[2] * 16u);
         break;
     case 7: { /* something comes under a keypair */
-        struct wg_endpoint from = { .family = WG_FAMILY_V4, .port = 1, .address = { 192, 0, 2, (uint8_t)(2 - side) } };
+        struct wg_endpoint from = {.family = WG_FAMILY_V4, .port = 1, .address = {192, 0, 2, (uint8_t)(2 - side)}};
         struct wg_keypair *kp = s[2] & 1 ? peer[side]->next : peer[side]->current;
         if (kp && wg_keypair_usable(kp, &now) && wg_keypair_accept(kp, s[3]))
             wg_peer_received(peer[side], kp, &now, &from, s[2] & 2 ? WG_RECEIVED_DATA : 0, 32);
@@ -165,7 +166,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
 {
     begin();
     if (n > 0 && data[0] == 0xff) { /* one raw message */
-        struct message m = { .n = (uint16_t)MIN(n - 1, WG_HANDSHAKE_MAX), .to = 1 };
+        struct message m = {.n = (uint16_t)MIN(n - 1, WG_HANDSHAKE_MAX), .to = 1};
         memcpy(m.bytes, data + 1, m.n);
         deliver(1, &m);
         poll_all();

@@ -2,6 +2,7 @@
  * device, makes a get say the same. Input: a flags byte, then the text. */
 #include <stdlib.h>
 #include <string.h>
+
 #include "wg/wg.h"
 
 static size_t get_all(struct wg_device *dev, char *out, size_t size)
@@ -18,7 +19,7 @@ static size_t get_all(struct wg_device *dev, char *out, size_t size)
 /* Drops what only a get says: times and counters. */
 static size_t only_settings(char *text, size_t n)
 {
-    static const char *const facts[] = { "last_handshake_time", "tx_bytes", "rx_bytes" };
+    static const char *const facts[] = {"last_handshake_time", "tx_bytes", "rx_bytes"};
     size_t kept = 0;
     for (size_t at = 0; at < n;) {
         size_t length = (size_t)((char *)memchr(text + at, '\n', n - at) - text) + 1 - at;
@@ -37,9 +38,9 @@ static size_t only_settings(char *text, size_t n)
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n);
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
 {
-    static const uint8_t seed[32] = { 1 };
+    static const uint8_t seed[32] = {1};
     static char first[1 << 18], second[1 << 18];
-    struct wg_now now = { .mono = 1, .boot = 2, .wall_sec = 3 };
+    struct wg_now now = {.mono = 1, .boot = 2, .wall_sec = 3};
     struct wg_output out;
     if (n < 1)
         return 0;

@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+
 #include "wg/device.h"
 #include "wire/bytes.h"
 
@@ -83,7 +84,7 @@ static struct wg_allowed **allowed_root(struct wg_device *dev, uint8_t size)
 /* The node of exactly this prefix is *end, or end is the place where it would have to go. *parent (may be NULL): the
  * link to the node above. */
 static struct wg_allowed **allowed_find(struct wg_allowed **root, const uint8_t *bits, unsigned cidr,
-    struct wg_allowed ***parent)
+                                        struct wg_allowed ***parent)
 {
     struct wg_allowed **at = root, **above = NULL;
     while (*at && (*at)->cidr < cidr && allowed_common((*at)->bits, bits, (*at)->cidr) == (*at)->cidr) {

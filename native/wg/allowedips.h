@@ -1,5 +1,5 @@
-/* Allowed IPs: which peer owns an address. One path-compressed binary trie a family; any thread looks up while the owner
- * changes it: every change is one pointer store, and nodes that go are retired, not freed.
+/* Allowed IPs: which peer owns an address. One path-compressed binary trie a family; any thread looks up while the
+ * owner changes it: every change is one pointer store, and nodes that go are retired, not freed.
  *
  * A node is a prefix; one without a peer only branches and then has two children. Below a node all prefixes are longer
  * and agree with it; child[b] has b as the bit after it. Nodes of a peer are on its list, in order of insertion. */

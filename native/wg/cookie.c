@@ -25,7 +25,7 @@ void wg_cookie_checker_init(struct wg_cookie_checker *c, const uint8_t public_ke
 
 /* The cookie of an address at this time: MAC(secret, address || port in network order). */
 static void cookie_make(struct wg_cookie_checker *c, const struct wg_now *now, struct random *random,
-    const struct wg_endpoint *from, uint8_t cookie[WG_COOKIE_SIZE])
+                        const struct wg_endpoint *from, uint8_t cookie[WG_COOKIE_SIZE])
 {
     uint8_t source[16 + 2];
     size_t n = from->family == WG_FAMILY_V4 ? 4 : 16;
@@ -39,7 +39,7 @@ static void cookie_make(struct wg_cookie_checker *c, const struct wg_now *now, s
 }
 
 enum wg_mac wg_cookie_check(struct wg_cookie_checker *c, const struct wg_now *now, struct random *random,
-    const struct wg_endpoint *from, const uint8_t *msg, size_t mac1_at, bool load)
+                            const struct wg_endpoint *from, const uint8_t *msg, size_t mac1_at, bool load)
 {
     uint8_t mac[WG_MAC_SIZE], cookie[WG_COOKIE_SIZE];
     blake2s(mac, sizeof mac, c->mac1_key, sizeof c->mac1_key, msg, mac1_at);
@@ -54,7 +54,8 @@ enum wg_mac wg_cookie_check(struct wg_cookie_checker *c, const struct wg_now *no
 }
 
 void wg_cookie_reply(struct wg_cookie_checker *c, const struct wg_now *now, struct random *random,
-    const struct wg_endpoint *from, const uint8_t *msg, size_t mac1_at, uint8_t reply[WG_COOKIE_REPLY_SIZE])
+                     const struct wg_endpoint *from, const uint8_t *msg, size_t mac1_at,
+                     uint8_t reply[WG_COOKIE_REPLY_SIZE])
 {
     uint8_t cookie[WG_COOKIE_SIZE];
     store_le32(reply, WG_TYPE_COOKIE);
@@ -62,11 +63,11 @@ void wg_cookie_reply(struct wg_cookie_checker *c, const struct wg_now *now, stru
     cookie_make(c, now, random, from, cookie);
     random_bytes(random, reply + WG_COOKIE_NONCE, WG_NONCE_SIZE);
     xchacha_seal(reply + WG_COOKIE_SEALED, cookie, sizeof cookie, msg + mac1_at, WG_MAC_SIZE, reply + WG_COOKIE_NONCE,
-        c->cookie_key);
+                 c->cookie_key);
 }
 
 void wg_cookie_sign(struct wg_cookie_jar *jar, const uint8_t their_public[32], const struct wg_now *now, uint8_t *msg,
-    size_t mac1_at)
+                    size_t mac1_at)
 {
     uint8_t key[32];
     size_t mac2_at = mac1_at + WG_MAC_SIZE;
@@ -81,14 +82,14 @@ void wg_cookie_sign(struct wg_cookie_jar *jar, const uint8_t their_public[32], c
 }
 
 enum wg_drop wg_cookie_consume(struct wg_cookie_jar *jar, const uint8_t their_public[32], const struct wg_now *now,
-    const uint8_t reply[WG_COOKIE_REPLY_SIZE])
+                               const uint8_t reply[WG_COOKIE_REPLY_SIZE])
 {
     uint8_t key[32], cookie[WG_COOKIE_SIZE];
     if (!jar->waiting)
         return WG_DROP_COOKIE_UNASKED;
     cookie_derive_key(key, WG_LABEL_COOKIE, their_public);
     if (!xchacha_open(cookie, reply + WG_COOKIE_SEALED, WG_COOKIE_SIZE + WG_TAG_SIZE, jar->sent_mac1, WG_MAC_SIZE,
-            reply + WG_COOKIE_NONCE, key))
+                      reply + WG_COOKIE_NONCE, key))
         return WG_DROP_COOKIE_DECRYPT;
     memcpy(jar->cookie, cookie, sizeof cookie);
     secret_wipe(cookie, sizeof cookie);

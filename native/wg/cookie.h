@@ -28,15 +28,16 @@ enum wg_mac { WG_MAC_BAD, WG_MAC_FIRST, WG_MAC_BOTH };
 void wg_cookie_checker_init(struct wg_cookie_checker *c, const uint8_t public_key[32]);
 /* mac1_at: offset of mac1. mac2 is only looked at (secrets made or renewed) when `load`. */
 enum wg_mac wg_cookie_check(struct wg_cookie_checker *c, const struct wg_now *now, struct random *random,
-    const struct wg_endpoint *from, const uint8_t *msg, size_t mac1_at, bool load);
+                            const struct wg_endpoint *from, const uint8_t *msg, size_t mac1_at, bool load);
 /* The answer to msg, whose sender index is at offset 4. */
 void wg_cookie_reply(struct wg_cookie_checker *c, const struct wg_now *now, struct random *random,
-    const struct wg_endpoint *from, const uint8_t *msg, size_t mac1_at, uint8_t reply[WG_COOKIE_REPLY_SIZE]);
+                     const struct wg_endpoint *from, const uint8_t *msg, size_t mac1_at,
+                     uint8_t reply[WG_COOKIE_REPLY_SIZE]);
 
 /* Adds both macs to a message for the peer of that key. */
 void wg_cookie_sign(struct wg_cookie_jar *jar, const uint8_t their_public[32], const struct wg_now *now, uint8_t *msg,
-    size_t mac1_at);
+                    size_t mac1_at);
 enum wg_drop wg_cookie_consume(struct wg_cookie_jar *jar, const uint8_t their_public[32], const struct wg_now *now,
-    const uint8_t reply[WG_COOKIE_REPLY_SIZE]);
+                               const uint8_t reply[WG_COOKIE_REPLY_SIZE]);
 
 #endif

@@ -2,6 +2,7 @@
 
 #include <errno.h>
 #include <stdlib.h>
+
 #include "crypto/secret.h"
 #include "crypto/x25519.h"
 #include "wire/bytes.h"
@@ -164,7 +165,7 @@ unsigned wg_device_peers(const struct wg_device *dev)
 
 int wg_device_set_private_key(struct wg_device *dev, const uint8_t key[32])
 {
-    struct wg_identity identity = { 0 };
+    struct wg_identity identity = {0};
     bool has_key = key && !secret_is_zero(key, 32);
     int result = 0;
     if (has_key) {
@@ -190,6 +191,8 @@ int wg_device_set_private_key(struct wg_device *dev, const uint8_t key[32])
         peer->handshake_sent = false; /* a new handshake may begin at once */
         peer->static_dh = WG_STATIC_DH_UNKNOWN;
         secret_wipe(peer->static_shared, sizeof peer->static_shared);
+        if (has_key && dev->up && peer->persistent_keepalive)
+            wg_peer_pend(peer, WG_PENDING_KEEPALIVE); /* what it kept alive is gone, or never began */
     }
 out:
     secret_wipe(&identity, sizeof identity);

@@ -3,6 +3,7 @@
 #include "wg/wg.h"
 
 #include <errno.h>
+
 #include "wg/peer.h"
 #include "wire/addr.h"
 #include "wire/bytes.h"
@@ -15,7 +16,7 @@ int wg_endpoint_parse(struct wg_endpoint *e, const char *text, size_t n)
     if (addr_parse(&a, text, n) != TEXT_OK || a.port == 0)
         return -EINVAL;
     addr_unmap(&a);
-    *e = (struct wg_endpoint){ .family = a.family, .port = a.port, .scope = a.scope };
+    *e = (struct wg_endpoint){.family = a.family, .port = a.port, .scope = a.scope};
     memcpy(e->address, a.ip, addr_len(a.family));
     return 0;
 }
@@ -23,7 +24,7 @@ int wg_endpoint_parse(struct wg_endpoint *e, const char *text, size_t n)
 size_t wg_endpoint_format(const struct wg_endpoint *e, char text[WG_ENDPOINT_TEXT])
 {
     char full[ADDR_TEXT_SIZE];
-    struct addr a = { .family = e->family, .port = e->port, .scope = e->scope };
+    struct addr a = {.family = e->family, .port = e->port, .scope = e->scope};
     text[0] = '\0';
     if (e->family == WG_FAMILY_NONE)
         return 0;

@@ -1,6 +1,7 @@
 #include "wg/handshake.h"
 
 #include <stdlib.h>
+
 #include "crypto/secret.h"
 #include "wg/device.h"
 #include "wire/bytes.h"
@@ -8,7 +9,7 @@
 /* ---- sending ---- */
 
 static void handshake_output(struct wg_output *out, struct wg_peer *peer, const struct wg_endpoint *to, uint8_t tos,
-    uint16_t length)
+                             uint16_t length)
 {
     out->action = WG_ACTION_SEND;
     out->peer = peer;
@@ -62,7 +63,7 @@ bool wg_send_initiation(struct wg_peer *peer, const struct wg_now *now, struct w
     }
     random_bytes(&dev->random, ephemeral, sizeof ephemeral);
     enum wg_noise_result made = wg_noise_initiate(hs, out->message, &dev->identity, peer->public_key,
-        peer->static_shared, ephemeral, stamp, index);
+                                                  peer->static_shared, ephemeral, stamp, index);
     secret_wipe(ephemeral, sizeof ephemeral);
     if (made != WG_NOISE_OK) {
         free(hs);
@@ -94,8 +95,8 @@ static void handshake_received(struct wg_peer *peer, const struct wg_now *now, c
     wg_timers_any_received(peer, now->mono);
 }
 
-static enum wg_drop receive_initiation(struct wg_device *dev, const struct wg_now *now,
-    const struct wg_endpoint *from, const uint8_t *msg, struct wg_incoming *in, struct wg_output *out)
+static enum wg_drop receive_initiation(struct wg_device *dev, const struct wg_now *now, const struct wg_endpoint *from,
+                                       const uint8_t *msg, struct wg_incoming *in, struct wg_output *out)
 {
     out->public_key_work = true;
     enum wg_noise_result result = wg_noise_read_static(in, msg, &dev->identity);
@@ -143,7 +144,7 @@ static enum wg_drop receive_initiation(struct wg_device *dev, const struct wg_no
 }
 
 static enum wg_drop receive_response(struct wg_device *dev, const struct wg_now *now, const struct wg_endpoint *from,
-    const uint8_t *msg, struct wg_output *out)
+                                     const uint8_t *msg, struct wg_output *out)
 {
     uint32_t index = load_le32(msg + WG_RESP_RECEIVER);
     struct wg_peer *peer = wg_index_peer(dev, index);
@@ -175,7 +176,7 @@ static enum wg_drop receive_response(struct wg_device *dev, const struct wg_now 
 }
 
 static enum wg_drop receive_cookie(struct wg_device *dev, const struct wg_now *now, const uint8_t *msg,
-    struct wg_output *out)
+                                   struct wg_output *out)
 {
     struct wg_peer *peer = wg_index_peer(dev, load_le32(msg + WG_COOKIE_RECEIVER));
     if (!peer)
@@ -185,15 +186,15 @@ static enum wg_drop receive_cookie(struct wg_device *dev, const struct wg_now *n
 }
 
 static enum wg_drop receive_message(struct wg_device *dev, const struct wg_now *now, const struct wg_endpoint *from,
-    const uint8_t *msg, size_t n, struct wg_output *out)
+                                    const uint8_t *msg, size_t n, struct wg_output *out)
 {
     uint32_t type = n >= 4 ? load_le32(msg) : 0;
     static const struct {
         uint16_t size, mac1_at;
     } shapes[] = {
-        [WG_TYPE_INITIATION] = { WG_INIT_SIZE, WG_INIT_MAC1 },
-        [WG_TYPE_RESPONSE] = { WG_RESP_SIZE, WG_RESP_MAC1 },
-        [WG_TYPE_COOKIE] = { WG_COOKIE_REPLY_SIZE, 0 },
+        [WG_TYPE_INITIATION] = {WG_INIT_SIZE, WG_INIT_MAC1},
+        [WG_TYPE_RESPONSE] = {WG_RESP_SIZE, WG_RESP_MAC1},
+        [WG_TYPE_COOKIE] = {WG_COOKIE_REPLY_SIZE, 0},
     };
     if (type < WG_TYPE_INITIATION || type > WG_TYPE_COOKIE)
         return WG_DROP_HANDSHAKE_TYPE;
@@ -228,7 +229,7 @@ static enum wg_drop receive_message(struct wg_device *dev, const struct wg_now *
 }
 
 void wg_receive_handshake(struct wg_device *dev, const struct wg_now *now, const struct wg_endpoint *from,
-    const uint8_t *msg, size_t n, struct wg_output *out)
+                          const uint8_t *msg, size_t n, struct wg_output *out)
 {
     out->action = WG_ACTION_NONE;
     out->public_key_work = false;

@@ -1,4 +1,5 @@
-/* Handshake messages in their context: which peer, which macs, which stamp, what follows. noise.c has their contents. */
+/* Handshake messages in their context: which peer, which macs, which stamp, what follows. noise.c has
+ * their contents. */
 #ifndef FV_WG_HANDSHAKE_H
 #define FV_WG_HANDSHAKE_H
 

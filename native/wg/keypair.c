@@ -1,6 +1,7 @@
 #include "wg/keypair.h"
 
 #include <stdlib.h>
+
 #include "crypto/secret.h"
 #include "wg/device.h"
 #include "wire/bytes.h"
@@ -91,7 +92,7 @@ static void keypair_set_current(struct wg_peer *peer, struct wg_keypair *kp)
 }
 
 struct wg_keypair *wg_keypair_begin(struct wg_peer *peer, const struct wg_now *now, const struct wg_session_keys *keys,
-    uint32_t local_index, uint32_t remote_index, bool initiator)
+                                    uint32_t local_index, uint32_t remote_index, bool initiator)
 {
     struct wg_device *dev = peer->dev;
     struct wg_keypair *kp = calloc(1, sizeof *kp);

@@ -33,7 +33,7 @@ struct wg_peer *wg_index_peer(struct wg_device *dev, uint32_t index);
 /* From a finished handshake whose index was drawn by wg_index_new. As initiator it is the current one at once; as
  * responder it waits in `next` until something arrives under it. NULL: no memory, the index is free again. */
 struct wg_keypair *wg_keypair_begin(struct wg_peer *peer, const struct wg_now *now, const struct wg_session_keys *keys,
-    uint32_t local_index, uint32_t remote_index, bool initiator);
+                                    uint32_t local_index, uint32_t remote_index, bool initiator);
 /* Something authenticated came under kp. True: it was `next` and is `current` now. */
 bool wg_keypair_confirm(struct wg_peer *peer, struct wg_keypair *kp);
 void wg_keypair_drop_all(struct wg_peer *peer);

@@ -3,6 +3,8 @@
 #ifndef FV_WG_MESSAGES_H
 #define FV_WG_MESSAGES_H
 
+/* clang-format off */
+
 #define WG_CONSTRUCTION "Noise_IKpsk2_25519_ChaChaPoly_BLAKE2s" /* hashed without the terminator */
 #define WG_IDENTIFIER   "WireGuard v1 zx2c4 Jason@zx2c4.com"
 #define WG_LABEL_MAC1   "mac1----"

@@ -1,6 +1,7 @@
 #include "wg/noise.h"
 
 #include <string.h>
+
 #include "crypto/blake2s.h"
 #include "crypto/chacha20poly1305.h"
 #include "crypto/secret.h"
@@ -69,8 +70,8 @@ static bool noise_open(struct wg_noise *n, uint8_t *dst, const uint8_t *src, siz
 }
 
 enum wg_noise_result wg_noise_initiate(struct wg_handshake *hs, uint8_t msg[WG_INIT_SIZE], const struct wg_identity *us,
-    const uint8_t their_public[32], const uint8_t ss[32], const uint8_t ephemeral[32],
-    const uint8_t stamp[WG_STAMP_SIZE], uint32_t index)
+                                       const uint8_t their_public[32], const uint8_t ss[32],
+                                       const uint8_t ephemeral[32], const uint8_t stamp[WG_STAMP_SIZE], uint32_t index)
 {
     struct wg_noise *n = &hs->noise;
     uint8_t key[32];
@@ -105,7 +106,7 @@ out:
 }
 
 enum wg_noise_result wg_noise_read_static(struct wg_incoming *in, const uint8_t msg[WG_INIT_SIZE],
-    const struct wg_identity *us)
+                                          const struct wg_identity *us)
 {
     struct wg_noise *n = &in->noise;
     uint8_t key[32];
@@ -156,7 +157,7 @@ static void noise_mix_psk(struct wg_noise *n, uint8_t key[32], const uint8_t psk
 }
 
 enum wg_noise_result wg_noise_respond(struct wg_incoming *in, uint8_t msg[WG_RESP_SIZE], const uint8_t psk[32],
-    const uint8_t ephemeral[32], uint32_t index, struct wg_session_keys *keys)
+                                      const uint8_t ephemeral[32], uint32_t index, struct wg_session_keys *keys)
 {
     struct wg_noise *n = &in->noise;
     uint8_t key[32];
@@ -186,7 +187,7 @@ out:
 }
 
 enum wg_noise_result wg_noise_finish(const struct wg_handshake *hs, const uint8_t msg[WG_RESP_SIZE],
-    const struct wg_identity *us, const uint8_t psk[32], struct wg_session_keys *keys)
+                                     const struct wg_identity *us, const uint8_t psk[32], struct wg_session_keys *keys)
 {
     struct wg_noise n = hs->noise; /* a copy: a forged response must not spoil the true one */
     uint8_t key[32], nothing[1];

@@ -12,6 +12,7 @@
 
 #include <stdbool.h>
 #include <stdint.h>
+
 #include "wg/messages.h"
 
 struct wg_noise {
@@ -48,17 +49,17 @@ enum wg_noise_result { WG_NOISE_OK, WG_NOISE_BAD_KEY, WG_NOISE_NOT_AUTHENTIC };
 
 /* ss: DH of the two static keys. Fills msg up to mac1. */
 enum wg_noise_result wg_noise_initiate(struct wg_handshake *hs, uint8_t msg[WG_INIT_SIZE], const struct wg_identity *us,
-    const uint8_t their_public[32], const uint8_t ss[32], const uint8_t ephemeral[32],
-    const uint8_t stamp[WG_STAMP_SIZE], uint32_t index);
+                                       const uint8_t their_public[32], const uint8_t ss[32],
+                                       const uint8_t ephemeral[32], const uint8_t stamp[WG_STAMP_SIZE], uint32_t index);
 
 enum wg_noise_result wg_noise_read_static(struct wg_incoming *in, const uint8_t msg[WG_INIT_SIZE],
-    const struct wg_identity *us);
+                                          const struct wg_identity *us);
 enum wg_noise_result wg_noise_read_stamp(struct wg_incoming *in, const uint8_t msg[WG_INIT_SIZE], const uint8_t ss[32]);
 /* Fills msg up to mac1. */
 enum wg_noise_result wg_noise_respond(struct wg_incoming *in, uint8_t msg[WG_RESP_SIZE], const uint8_t psk[32],
-    const uint8_t ephemeral[32], uint32_t index, struct wg_session_keys *keys);
+                                      const uint8_t ephemeral[32], uint32_t index, struct wg_session_keys *keys);
 
 enum wg_noise_result wg_noise_finish(const struct wg_handshake *hs, const uint8_t msg[WG_RESP_SIZE],
-    const struct wg_identity *us, const uint8_t psk[32], struct wg_session_keys *keys);
+                                     const struct wg_identity *us, const uint8_t psk[32], struct wg_session_keys *keys);
 
 #endif

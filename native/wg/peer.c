@@ -2,6 +2,7 @@
 
 #include <errno.h>
 #include <stdlib.h>
+
 #include "crypto/secret.h"
 #include "crypto/x25519.h"
 #include "wg/device.h"
@@ -100,7 +101,8 @@ bool wg_peer_static_dh(struct wg_peer *peer)
 {
     if (peer->static_dh == WG_STATIC_DH_UNKNOWN)
         peer->static_dh = x25519(peer->static_shared, peer->dev->identity.private_key, peer->public_key)
-            ? WG_STATIC_DH_OK : WG_STATIC_DH_BAD;
+                              ? WG_STATIC_DH_OK
+                              : WG_STATIC_DH_BAD;
     return peer->static_dh == WG_STATIC_DH_OK;
 }
 
@@ -130,8 +132,8 @@ void wg_peer_want_handshake(struct wg_peer *peer, const struct wg_now *now)
 struct wg_keypair *wg_peer_current(struct wg_peer *peer, const struct wg_now *now, bool *rekey)
 {
     struct wg_keypair *kp = __atomic_load_n(&peer->current, __ATOMIC_ACQUIRE);
-    bool ok = kp && wg_keypair_usable(kp, now)
-        && __atomic_load_n(&kp->send_counter, __ATOMIC_RELAXED) < WG_REJECT_AFTER_MESSAGES;
+    bool ok = kp && wg_keypair_usable(kp, now) &&
+              __atomic_load_n(&kp->send_counter, __ATOMIC_RELAXED) < WG_REJECT_AFTER_MESSAGES;
     *rekey = !ok;
     return ok ? kp : NULL;
 }
@@ -154,7 +156,7 @@ enum wg_send wg_peer_send_key(struct wg_peer *peer, const struct wg_now *now, st
 }
 
 void wg_peer_sent(struct wg_peer *peer, struct wg_keypair *kp, const struct wg_now *now, unsigned data_packets,
-    uint64_t bytes)
+                  uint64_t bytes)
 {
     if (peer->removed)
         return;
@@ -164,13 +166,13 @@ void wg_peer_sent(struct wg_peer *peer, struct wg_keypair *kp, const struct wg_n
         wg_timers_data_sent(peer, now->mono);
     if (kp != peer->current)
         return;
-    if (__atomic_load_n(&kp->send_counter, __ATOMIC_RELAXED) > WG_REKEY_AFTER_MESSAGES
-        || (kp->initiator && now->boot - kp->birth >= WG_REKEY_AFTER_TIME))
+    if (__atomic_load_n(&kp->send_counter, __ATOMIC_RELAXED) > WG_REKEY_AFTER_MESSAGES ||
+        (kp->initiator && now->boot - kp->birth >= WG_REKEY_AFTER_TIME))
         wg_peer_initiate(peer, now->mono, false);
 }
 
 bool wg_peer_received(struct wg_peer *peer, struct wg_keypair *kp, const struct wg_now *now,
-    const struct wg_endpoint *from, unsigned flags, uint64_t bytes)
+                      const struct wg_endpoint *from, unsigned flags, uint64_t bytes)
 {
     if (peer->removed || kp->dead)
         return false;
@@ -183,7 +185,8 @@ bool wg_peer_received(struct wg_peer *peer, struct wg_keypair *kp, const struct 
     if (flags & WG_RECEIVED_DATA)
         wg_timers_data_received(peer, now->mono);
     struct wg_keypair *current = peer->current;
-    if (current && current->initiator && !current->asked_rekey && now->boot - current->birth >= WG_REKEY_RECEIVING_TIME) {
+    if (current && current->initiator && !current->asked_rekey &&
+        now->boot - current->birth >= WG_REKEY_RECEIVING_TIME) {
         current->asked_rekey = true;
         wg_peer_initiate(peer, now->mono, false);
     }
@@ -210,8 +213,8 @@ void wg_peer_set_endpoint(struct wg_peer *peer, const struct wg_endpoint *e, con
     bare.local_family = WG_FAMILY_NONE;
     memset(bare.local, 0, sizeof bare.local);
     bare.local_ifindex = 0;
-    if (known && old.family == bare.family && old.port == bare.port && old.scope == bare.scope
-        && memcmp(old.address, bare.address, sizeof old.address) == 0)
+    if (known && old.family == bare.family && old.port == bare.port && old.scope == bare.scope &&
+        memcmp(old.address, bare.address, sizeof old.address) == 0)
         return;
     wg_endpoint_put(&peer->endpoint, &bare);
     if (!peer->dev->up)

@@ -1,5 +1,5 @@
 /* What a peer is, inside native/wg. Idle it is this struct, its name of an endpoint if it has one, and its allowed IPs;
- * keypairs and a handshake come and go. tests/wg/memory_test.c holds the sum to 1 KiB. */
+ * keypairs and a handshake come and go. native/tests/wg/memory_test.c holds the sum to 1 KiB. */
 #ifndef FV_WG_PEER_H
 #define FV_WG_PEER_H
 
@@ -46,42 +46,42 @@ struct wg_peer {
     struct wg_keypair *previous, *next;
     struct wg_device *dev;
     struct wg_endpoint_lock endpoint;
-    uint8_t pending;            /* WG_PENDING_* */
-    uint8_t static_dh;          /* enum wg_static_dh */
+    uint8_t pending; /* WG_PENDING_* */
+    uint8_t static_dh; /* enum wg_static_dh */
     uint8_t handshake_attempts;
     bool removed : 1;
-    bool stale : 1;             /* a configuration in progress has not named it yet */
-    bool handshake_sent : 1;    /* handshake_sent_at holds a time */
+    bool stale : 1; /* a configuration in progress has not named it yet */
+    bool handshake_sent : 1; /* handshake_sent_at holds a time */
     bool initiation_seen : 1;
     uint16_t persistent_keepalive; /* seconds, 0: off */
     uint64_t tx_bytes, rx_bytes;
     void *user;
 
     uint64_t when[WG_TIMER_COUNT]; /* mono, WG_NEVER: off */
-    uint32_t heap_at;              /* place in the device's heap, from 1; 0: not in it */
-    uint32_t handshake_nsec;       /* wall time of the last completed handshake */
+    uint32_t heap_at; /* place in the device's heap, from 1; 0: not in it */
+    uint32_t handshake_nsec; /* wall time of the last completed handshake */
     int64_t handshake_sec;
     uint64_t handshake_boot;
 
     struct wg_handshake *handshake; /* our initiation in flight */
-    uint64_t handshake_sent_at;     /* mono: our last initiation or response */
-    uint64_t initiation_seen_at;    /* mono: the peer's last one that was taken */
+    uint64_t handshake_sent_at; /* mono: our last initiation or response */
+    uint64_t initiation_seen_at; /* mono: the peer's last one that was taken */
     uint8_t stamp_seen[WG_STAMP_SIZE];
     struct wg_cookie_jar cookies;
 
     uint8_t public_key[32], preshared_key[32], static_shared[32];
-    char *host;                /* endpoint as a name, malloc'ed; NULL: numbers */
-    uint64_t configured;       /* fingerprint of the endpoint as it was last configured, 0: never */
+    char *host; /* endpoint as a name, malloc'ed; NULL: numbers */
+    uint64_t configured; /* fingerprint of the endpoint as it was last configured, 0: never */
 
     struct wg_allowed_list allowed;
     struct wg_peer *hash_next; /* by public key */
-    struct wg_peer *list_next, *list_prev;       /* in order of configuration; list_next also of the retired */
+    struct wg_peer *list_next, *list_prev; /* in order of configuration; list_next also of the retired */
     struct wg_peer *pending_next, *pending_prev; /* those that have something pending */
 };
 
 /* NULL: no memory. Not in the device's tables when `public_key` is its own (the caller has looked). */
 struct wg_peer *wg_peer_new(struct wg_device *dev, const uint8_t public_key[32]);
-void wg_peer_remove(struct wg_peer *peer);  /* retires it */
+void wg_peer_remove(struct wg_peer *peer); /* retires it */
 void wg_peer_destroy(struct wg_peer *peer); /* of a retired one: wipes and frees */
 
 void wg_peer_pend(struct wg_peer *peer, unsigned what);

@@ -1,6 +1,7 @@
 #include "wg/ratelimit.h"
 
 #include <stdlib.h>
+
 #include "wire/bytes.h"
 
 #define WAYS 4u
@@ -36,7 +37,7 @@ bool wg_ratelimit_allow(struct wg_ratelimit *r, uint64_t mono, struct random *ra
             e = &set[i];
     }
     if (e->family != from->family || e->network != network)
-        *e = (struct wg_ratelimit_entry){ network, mono, FULL, from->family };
+        *e = (struct wg_ratelimit_entry){network, mono, FULL, from->family};
     e->tokens = (uint32_t)MIN(FULL, e->tokens + MIN(mono - e->seen, FULL));
     e->seen = mono;
     if (e->tokens < COST)

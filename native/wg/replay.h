@@ -5,6 +5,7 @@
 
 #include <stdbool.h>
 #include <stdint.h>
+
 #include "wg/messages.h"
 
 struct wg_replay {

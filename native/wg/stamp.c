@@ -1,6 +1,7 @@
 #include "wg/stamp.h"
 
 #include <string.h>
+
 #include "wire/bytes.h"
 
 void wg_stamp_from_clock(uint8_t stamp[WG_STAMP_SIZE], int64_t sec, uint32_t nsec)

@@ -11,6 +11,7 @@
 
 #include <stdbool.h>
 #include <stdint.h>
+
 #include "wg/messages.h"
 
 #define WG_STAMP_AHEAD 3600u /* seconds reserved by one write */

@@ -1,6 +1,7 @@
 #include "wg/timers.h"
 
 #include <stdlib.h>
+
 #include "wg/device.h"
 #include "wire/bytes.h"
 
@@ -68,9 +69,9 @@ static void timer_arm(struct wg_peer *peer, enum wg_timer timer, uint64_t when)
     struct wg_heap *heap = &peer->dev->heap;
     peer->when[timer] = when;
     if (!peer->heap_at)
-        heap_up(heap, ++heap->used, (struct wg_heap_entry){ when, peer });
+        heap_up(heap, ++heap->used, (struct wg_heap_entry){when, peer});
     else if (when < heap->entries[peer->heap_at].when)
-        heap_up(heap, peer->heap_at, (struct wg_heap_entry){ when, peer });
+        heap_up(heap, peer->heap_at, (struct wg_heap_entry){when, peer});
 }
 
 static void timer_stop(struct wg_peer *peer, enum wg_timer timer)
@@ -122,8 +123,7 @@ static void timers_traversed(struct wg_peer *peer, uint64_t mono)
 void wg_timers_data_sent(struct wg_peer *peer, uint64_t mono)
 {
     if (!timer_runs(peer, WG_TIMER_NEW_HANDSHAKE))
-        timer_arm(peer, WG_TIMER_NEW_HANDSHAKE,
-            mono + WG_KEEPALIVE_TIMEOUT + WG_REKEY_TIMEOUT + timer_jitter(peer));
+        timer_arm(peer, WG_TIMER_NEW_HANDSHAKE, mono + WG_KEEPALIVE_TIMEOUT + WG_REKEY_TIMEOUT + timer_jitter(peer));
 }
 
 void wg_timers_data_received(struct wg_peer *peer, uint64_t mono)
@@ -234,7 +234,7 @@ static bool heap_settle(struct wg_heap *heap)
         if (when == WG_NEVER)
             heap_remove(heap, top.peer);
         else
-            heap_down(heap, 1, (struct wg_heap_entry){ when, top.peer });
+            heap_down(heap, 1, (struct wg_heap_entry){when, top.peer});
     }
     return false;
 }

@@ -26,10 +26,10 @@ uint8_t wg_ecn_decapsulate(uint8_t outer, uint8_t inner)
 {
     static const uint8_t merged[4][4] = {
         /* outer \ inner    not       ECT(1)    ECT(0)    CE */
-        [ECN_NOT] = { ECN_NOT, ECN_ECT1, ECN_ECT0, ECN_CE },
-        [ECN_ECT1] = { ECN_NOT, ECN_ECT1, ECN_ECT1, ECN_CE },
-        [ECN_ECT0] = { ECN_NOT, ECN_ECT1, ECN_ECT0, ECN_CE },
-        [ECN_CE] = { ECN_NOT, ECN_CE, ECN_CE, ECN_CE },
+        [ECN_NOT] = {ECN_NOT, ECN_ECT1, ECN_ECT0, ECN_CE},
+        [ECN_ECT1] = {ECN_NOT, ECN_ECT1, ECN_ECT1, ECN_CE},
+        [ECN_ECT0] = {ECN_NOT, ECN_ECT1, ECN_ECT0, ECN_CE},
+        [ECN_CE] = {ECN_NOT, ECN_CE, ECN_CE, ECN_CE},
     };
     return merged[outer & 3][inner & 3];
 }

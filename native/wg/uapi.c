@@ -7,6 +7,7 @@
 #include "wg/wg.h"
 
 #include <errno.h>
+
 #include "crypto/secret.h"
 #include "wg/device.h"
 #include "wire/addr.h"
@@ -296,7 +297,7 @@ static int set_allowed_ip(struct wg_uapi_set *set, struct value v)
     struct prefix p;
     bool remove = v.n > 0 && v.s[0] == '-';
     if (remove)
-        v = (struct value){ v.s + 1, v.n - 1 };
+        v = (struct value){v.s + 1, v.n - 1};
     if (!memchr(v.s, '/', v.n) || prefix_parse(&p, v.s, v.n) != TEXT_OK)
         return uapi_fail(set, -EINVAL, "an allowed IP is 10.0.0.0/8 or fd00::/8, with - before it to remove it");
     int r = section_need_peer(set);
@@ -322,18 +323,18 @@ static const struct {
     bool device;
     int (*set)(struct wg_uapi_set *set, struct value v);
 } keys[] = {
-    { "private_key", true, set_private_key },
-    { "listen_port", true, set_listen_port },
-    { "fwmark", true, set_fwmark },
-    { "replace_peers", true, set_replace_peers },
-    { "preshared_key", false, set_preshared_key },
-    { "endpoint", false, set_endpoint },
-    { "persistent_keepalive_interval", false, set_keepalive },
-    { "replace_allowed_ips", false, set_replace_allowed },
-    { "allowed_ip", false, set_allowed_ip },
-    { "update_only", false, set_update_only },
-    { "remove", false, set_remove },
-    { "protocol_version", false, set_protocol_version },
+    {"private_key", true, set_private_key},
+    {"listen_port", true, set_listen_port},
+    {"fwmark", true, set_fwmark},
+    {"replace_peers", true, set_replace_peers},
+    {"preshared_key", false, set_preshared_key},
+    {"endpoint", false, set_endpoint},
+    {"persistent_keepalive_interval", false, set_keepalive},
+    {"replace_allowed_ips", false, set_replace_allowed},
+    {"allowed_ip", false, set_allowed_ip},
+    {"update_only", false, set_update_only},
+    {"remove", false, set_remove},
+    {"protocol_version", false, set_protocol_version},
 };
 
 int wg_uapi_set_line(struct wg_uapi_set *set, const char *line, size_t n)
@@ -341,7 +342,7 @@ int wg_uapi_set_line(struct wg_uapi_set *set, const char *line, size_t n)
     const char *equals = memchr(line, '=', n);
     if (!equals)
         return uapi_fail(set, -EPROTO, "a line is key=value");
-    struct value name = { line, (size_t)(equals - line) }, v = { equals + 1, n - name.n - 1 };
+    struct value name = {line, (size_t)(equals - line)}, v = {equals + 1, n - name.n - 1};
     if (set->section == SECTION_PEER) {
         set->peer = wg_device_peer(set->dev, set->key); /* another connection may have removed it between two lines */
         if (!set->peer)
@@ -353,16 +354,17 @@ int wg_uapi_set_line(struct wg_uapi_set *set, const char *line, size_t n)
         if (value_is(name, keys[i].name)) {
             if (keys[i].device == (set->section == SECTION_DEVICE))
                 return keys[i].set(set, v);
-            return uapi_fail(set, -EINVAL, keys[i].device ? "this key belongs before the first public_key"
-                                                          : "this key belongs after a public_key");
+            return uapi_fail(set, -EINVAL,
+                             keys[i].device ? "this key belongs before the first public_key"
+                                            : "this key belongs after a public_key");
         }
     return uapi_fail(set, -EINVAL, "an unknown key");
 }
 
-void wg_uapi_set_begin(struct wg_uapi_set *set, struct wg_device *dev, const struct wg_now *now,
-    enum wg_uapi_mode mode, unsigned flags)
+void wg_uapi_set_begin(struct wg_uapi_set *set, struct wg_device *dev, const struct wg_now *now, enum wg_uapi_mode mode,
+                       unsigned flags)
 {
-    *set = (struct wg_uapi_set){ .dev = dev, .now = now, .mode = mode, .flags = flags, .section = SECTION_DEVICE };
+    *set = (struct wg_uapi_set){.dev = dev, .now = now, .mode = mode, .flags = flags, .section = SECTION_DEVICE};
     if (mode == WG_UAPI_SYNC)
         for (struct wg_peer *peer = dev->first; peer; peer = peer->list_next)
             peer->stale = true;
@@ -391,7 +393,7 @@ int wg_uapi_set_end(struct wg_uapi_set *set, bool ok)
 }
 
 int wg_uapi_set_text(struct wg_device *dev, const struct wg_now *now, enum wg_uapi_mode mode, unsigned flags,
-    const char *text, size_t n, unsigned *line, const char **error)
+                     const char *text, size_t n, unsigned *line, const char **error)
 {
     struct wg_uapi_set set;
     unsigned number = 0;

@@ -3,6 +3,7 @@
 #include "wg/wg.h"
 
 #include <stdio.h>
+
 #include "crypto/secret.h"
 #include "wg/device.h"
 #include "wire/addr.h"
@@ -14,7 +15,7 @@ enum { GET_DEVICE, GET_PEER, GET_ALLOWED };
 
 void wg_uapi_get_begin(struct wg_uapi_get *get, struct wg_device *dev)
 {
-    *get = (struct wg_uapi_get){ .dev = dev, .next = dev->gets, .peer = dev->first, .state = GET_DEVICE };
+    *get = (struct wg_uapi_get){.dev = dev, .next = dev->gets, .peer = dev->first, .state = GET_DEVICE};
     dev->gets = get;
 }
 
@@ -75,16 +76,17 @@ static size_t get_peer(const struct wg_peer *peer, char *out, size_t size)
         n += (size_t)snprintf(out + n, size - n, "endpoint=%s\n", text);
     }
     n += (size_t)snprintf(out + n, size - n,
-        "last_handshake_time_sec=%lld\nlast_handshake_time_nsec=%u\ntx_bytes=%llu\nrx_bytes=%llu\n"
-        "persistent_keepalive_interval=%u\n",
-        (long long)peer->handshake_sec, (unsigned)peer->handshake_nsec, (unsigned long long)peer->tx_bytes,
-        (unsigned long long)peer->rx_bytes, peer->persistent_keepalive);
+                          "last_handshake_time_sec=%lld\nlast_handshake_time_nsec=%u\ntx_bytes=%llu\nrx_bytes=%llu\n"
+                          "persistent_keepalive_interval=%u\n",
+                          (long long)peer->handshake_sec, (unsigned)peer->handshake_nsec,
+                          (unsigned long long)peer->tx_bytes, (unsigned long long)peer->rx_bytes,
+                          peer->persistent_keepalive);
     return n;
 }
 
 static size_t get_allowed(const struct wg_allowed *a, char *out, size_t size)
 {
-    struct prefix p = { .family = a->size == 4 ? 4 : 6, .bits = a->cidr };
+    struct prefix p = {.family = a->size == 4 ? 4 : 6, .bits = a->cidr};
     char text[PREFIX_TEXT_SIZE];
     memcpy(p.ip, a->bits, a->size);
     prefix_format(&p, text);

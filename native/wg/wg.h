@@ -22,14 +22,15 @@
  * Memory
  *   malloc at configuration and at handshakes, never per packet. An idle peer has no session state.
  *
- * Errors are -errno. Times are nanoseconds unless named otherwise. Source: WireGuard's paper; tests/vectors/wireguard.json.
- */
+ * Errors are -errno. Times are nanoseconds unless named otherwise. Source: WireGuard's paper; the
+ * vectors in tests/vectors/wireguard.json. */
 #ifndef FV_WG_WG_H
 #define FV_WG_WG_H
 
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+
 #include "crypto/random.h"
 #include "wg/messages.h"
 #include "wg/replay.h"
@@ -110,7 +111,7 @@ enum wg_drop {
 #define X(name, text) WG_DROP_##name,
     WG_DROPS(X)
 #undef X
-    WG_DROP_COUNT
+        WG_DROP_COUNT
 };
 const char *wg_drop_name(enum wg_drop drop);
 
@@ -187,7 +188,7 @@ void wg_device_load(struct wg_device *dev, const struct wg_now *now, unsigned qu
 /* One message of type 1, 2 or 3. Answers go back through out->action WG_ACTION_SEND. An accepted response gives
  * WG_ACTION_KEEPALIVE (staged packets if any, else an empty packet, so that the responder may begin). */
 void wg_receive_handshake(struct wg_device *dev, const struct wg_now *now, const struct wg_endpoint *from,
-    const uint8_t *msg, size_t n, struct wg_output *out);
+                          const uint8_t *msg, size_t n, struct wg_output *out);
 
 /* Each WG_ACTION_SEND costs X25519 (an initiation: two or three): poll at most a few times a turn. */
 uint64_t wg_device_next(struct wg_device *dev); /* mono; 0: now; WG_NEVER: nothing to wait for */
@@ -225,7 +226,7 @@ bool wg_keypair_accept(struct wg_keypair *kp, uint64_t counter);
 
 enum wg_send {
     WG_SEND_OK,          /* *kp is the keypair to use */
-    WG_SEND_STAGE,       /* none: stage the packet (at most WG_STAGED_MAX, oldest dropped); an initiation is on its way */
+    WG_SEND_STAGE,       /* none: stage the packet (at most WG_STAGED_MAX, oldest dropped); a handshake is begun */
     WG_SEND_NO_ENDPOINT, /* where the peer is has never been known: ICMP unreachable */
     WG_SEND_DOWN,        /* device down or without a private key */
     WG_SEND_COUNT
@@ -239,13 +240,13 @@ void wg_peer_want_handshake(struct wg_peer *peer, const struct wg_now *now);
 
 /* Sent with kp: data packets (not keepalives) and bytes on the wire, keepalives counted in bytes. Once a batch. */
 void wg_peer_sent(struct wg_peer *peer, struct wg_keypair *kp, const struct wg_now *now, unsigned data_packets,
-    uint64_t bytes);
+                  uint64_t bytes);
 
 #define WG_RECEIVED_DATA 1u /* at least one packet of the batch was not a keepalive */
 /* Authenticated and in the window. Once a batch, with the last packet's addresses. True: staged packets can go now
  * (the responder's keypair was confirmed). */
 bool wg_peer_received(struct wg_peer *peer, struct wg_keypair *kp, const struct wg_now *now,
-    const struct wg_endpoint *from, unsigned flags, uint64_t bytes);
+                      const struct wg_endpoint *from, unsigned flags, uint64_t bytes);
 
 /* Any thread. False: not known yet. */
 bool wg_peer_endpoint(const struct wg_peer *peer, struct wg_endpoint *e);
@@ -311,15 +312,15 @@ struct wg_uapi_set {
     struct wg_peer *peer;
     const char *error;        /* after a failure: what would be right; never holds the value */
 };
-void wg_uapi_set_begin(struct wg_uapi_set *set, struct wg_device *dev, const struct wg_now *now,
-    enum wg_uapi_mode mode, unsigned flags);
+void wg_uapi_set_begin(struct wg_uapi_set *set, struct wg_device *dev, const struct wg_now *now, enum wg_uapi_mode mode,
+                       unsigned flags);
 /* A line without its newline ("set=1" and the blank line are the caller's). 0 or -errno; after an error: end. */
 int wg_uapi_set_line(struct wg_uapi_set *set, const char *line, size_t n);
 /* Ends the last section; ok false: after an error (SYNC then removes nothing). */
 int wg_uapi_set_end(struct wg_uapi_set *set, bool ok);
 /* A whole text of key=value lines. *line (may be NULL): number of the faulty line, from 1; *error as above. */
 int wg_uapi_set_text(struct wg_device *dev, const struct wg_now *now, enum wg_uapi_mode mode, unsigned flags,
-    const char *text, size_t n, unsigned *line, const char **error);
+                     const char *text, size_t n, unsigned *line, const char **error);
 
 /* A get in progress, in pieces: safe against changes of the device between them. */
 struct wg_uapi_get {

@@ -10,7 +10,7 @@ static struct wg_peer *peers[8]; /* A to H */
 
 static void setup(void)
 {
-    uint8_t seed[32] = { 3 }, key[32] = { 0 };
+    uint8_t seed[32] = {3}, key[32] = {0};
     dev = wg_device_new(seed, NULL);
     for (unsigned i = 0; i < ARRAY_COUNT(peers); i++) {
         key[0] = (uint8_t)(i + 1);
@@ -56,8 +56,9 @@ static char lookup(const char *text)
 static void test_vectors(void)
 {
     const struct vector *v = vector_at(&vectors_wireguard, "allowed_ips");
-    const struct vector *in = vector_at(v, "insert"), *then = vector_at(v, "then_insert"), *masks = vector_at(v, "masks");
-    static const char *const lookups[] = { "lookup", "then_lookup", "final_lookup" };
+    const struct vector *in = vector_at(v, "insert"), *then = vector_at(v, "then_insert"),
+                        *masks = vector_at(v, "masks");
+    static const char *const lookups[] = {"lookup", "then_lookup", "final_lookup"};
     setup();
     for (size_t i = 0; i < in->count; i++)
         insert(vector_text(&in->children[i], "0"), vector_text(&in->children[i], "1")[0]);
@@ -89,57 +90,57 @@ static const struct {
     const char *prefix;
     char who;
 } cases[] = {
-    { 1, '?', "10.0.0.1", '-' },              /* an empty trie */
-    { 2, '?', "::1", '-' },
-    { 3, '+', "10.0.0.0/8", 'A' },
-    { 4, '?', "10.255.255.255", 'A' },
-    { 5, '?', "11.0.0.0", '-' },
-    { 6, '?', "9.255.255.255", '-' },
-    { 7, '+', "10.0.0.77/24", 'B' },          /* host bits masked; inside A */
-    { 8, '?', "10.0.0.1", 'B' },
-    { 9, '?', "10.0.1.1", 'A' },
-    { 10, '-', "10.0.0.0/24", 'A' },          /* not A's: nothing happens */
-    { 11, '?', "10.0.0.1", 'B' },
-    { 12, '-', "10.0.0.99/24", 'B' },         /* host bits masked here too */
-    { 13, '?', "10.0.0.1", 'A' },
-    { 14, '+', "0.0.0.0/0", 'C' },            /* above what is there */
-    { 15, '?', "11.0.0.0", 'C' },
-    { 16, '?', "10.0.0.1", 'A' },
-    { 17, '+', "0.0.0.0/0", 'D' },            /* moves */
-    { 18, '?', "11.0.0.0", 'D' },
-    { 19, '!', "", 'C' },                     /* C has nothing left */
-    { 20, '?', "11.0.0.0", 'D' },
-    { 21, '+', "10.0.0.1/32", 'E' },
-    { 22, '+', "10.0.0.0/32", 'F' },          /* the other leaf of the same /31 */
-    { 23, '?', "10.0.0.1", 'E' },
-    { 24, '?', "10.0.0.0", 'F' },
-    { 25, '?', "10.0.0.2", 'A' },
-    { 26, '+', "10.0.0.0/31", 'G' },          /* a branch gets an owner */
-    { 27, '!', "", 'E' },
-    { 28, '?', "10.0.0.1", 'G' },
-    { 29, '!', "", 'G' },
-    { 30, '?', "10.0.0.1", 'A' },
-    { 31, '?', "10.0.0.0", 'F' },
-    { 32, '!', "", 'A' },
-    { 33, '?', "10.0.0.1", 'D' },
-    { 34, '!', "", 'D' },
-    { 35, '?', "10.0.0.1", '-' },
-    { 36, '?', "10.0.0.0", 'F' },
-    { 37, '!', "", 'F' },
-    { 38, '?', "10.0.0.0", '-' },
-    { 39, '+', "::/0", 'A' },
-    { 40, '+', "fd00::/64", 'B' },            /* the edge of the upper word */
-    { 41, '+', "fd00::/65", 'C' },
-    { 42, '+', "fd00::1/128", 'D' },
-    { 43, '+', "fd00::/63", 'E' },
-    { 44, '?', "fd00::8000:0:0:1", 'B' },
-    { 45, '?', "fd00::2", 'C' },
-    { 46, '?', "fd00::1", 'D' },
-    { 47, '?', "fd00:0:0:1::", 'E' },
-    { 48, '?', "fd00:0:0:2::", 'A' },
-    { 49, '?', "10.0.0.1", '-' },             /* families are apart */
-    { 50, '!', "", 'C' },
-    { 51, '?', "fd00::2", 'B' },
+    {1, '?', "10.0.0.1", '-'},              /* an empty trie */
+    {2, '?', "::1", '-'},
+    {3, '+', "10.0.0.0/8", 'A'},
+    {4, '?', "10.255.255.255", 'A'},
+    {5, '?', "11.0.0.0", '-'},
+    {6, '?', "9.255.255.255", '-'},
+    {7, '+', "10.0.0.77/24", 'B'},          /* host bits masked; inside A */
+    {8, '?', "10.0.0.1", 'B'},
+    {9, '?', "10.0.1.1", 'A'},
+    {10, '-', "10.0.0.0/24", 'A'},          /* not A's: nothing happens */
+    {11, '?', "10.0.0.1", 'B'},
+    {12, '-', "10.0.0.99/24", 'B'},         /* host bits masked here too */
+    {13, '?', "10.0.0.1", 'A'},
+    {14, '+', "0.0.0.0/0", 'C'},            /* above what is there */
+    {15, '?', "11.0.0.0", 'C'},
+    {16, '?', "10.0.0.1", 'A'},
+    {17, '+', "0.0.0.0/0", 'D'},            /* moves */
+    {18, '?', "11.0.0.0", 'D'},
+    {19, '!', "", 'C'},                     /* C has nothing left */
+    {20, '?', "11.0.0.0", 'D'},
+    {21, '+', "10.0.0.1/32", 'E'},
+    {22, '+', "10.0.0.0/32", 'F'},          /* the other leaf of the same /31 */
+    {23, '?', "10.0.0.1", 'E'},
+    {24, '?', "10.0.0.0", 'F'},
+    {25, '?', "10.0.0.2", 'A'},
+    {26, '+', "10.0.0.0/31", 'G'},          /* a branch gets an owner */
+    {27, '!', "", 'E'},
+    {28, '?', "10.0.0.1", 'G'},
+    {29, '!', "", 'G'},
+    {30, '?', "10.0.0.1", 'A'},
+    {31, '?', "10.0.0.0", 'F'},
+    {32, '!', "", 'A'},
+    {33, '?', "10.0.0.1", 'D'},
+    {34, '!', "", 'D'},
+    {35, '?', "10.0.0.1", '-'},
+    {36, '?', "10.0.0.0", 'F'},
+    {37, '!', "", 'F'},
+    {38, '?', "10.0.0.0", '-'},
+    {39, '+', "::/0", 'A'},
+    {40, '+', "fd00::/64", 'B'},            /* the edge of the upper word */
+    {41, '+', "fd00::/65", 'C'},
+    {42, '+', "fd00::1/128", 'D'},
+    {43, '+', "fd00::/63", 'E'},
+    {44, '?', "fd00::8000:0:0:1", 'B'},
+    {45, '?', "fd00::2", 'C'},
+    {46, '?', "fd00::1", 'D'},
+    {47, '?', "fd00:0:0:1::", 'E'},
+    {48, '?', "fd00:0:0:2::", 'A'},
+    {49, '?', "10.0.0.1", '-'},             /* families are apart */
+    {50, '!', "", 'C'},
+    {51, '?', "fd00::2", 'B'},
 };
 
 static void test_cases(void)
@@ -193,15 +194,15 @@ static unsigned random_rows(struct row *rows, unsigned size, uint64_t seed)
     unsigned n = 0, wrong = 0;
     for (unsigned step = 0; step < 4000; step++) {
         x ^= x << 13, x ^= x >> 7, x ^= x << 17;
-        struct prefix p = { .family = x & 1 ? 4 : 6 };
+        struct prefix p = {.family = x & 1 ? 4 : 6};
         p.bits = (uint8_t)((x >> 8) % (p.family == 4 ? 33 : 129));
         for (unsigned i = 0; i < addr_len(p.family); i++)
             p.ip[i] = (uint8_t)((x >> (16 + i % 4 * 8)) & 0x83); /* few bits: many of them meet */
         unsigned who = (unsigned)(x >> 50) % ARRAY_COUNT(peers), what = (unsigned)(x >> 56) % 8, at;
         prefix_mask(&p);
         uint8_t len = (uint8_t)addr_len(p.family);
-        for (at = 0; at < n && (rows[at].p.family != p.family || rows[at].p.bits != p.bits
-                                   || memcmp(rows[at].p.ip, p.ip, 16) != 0);)
+        for (at = 0; at < n && (rows[at].p.family != p.family || rows[at].p.bits != p.bits ||
+                                memcmp(rows[at].p.ip, p.ip, 16) != 0);)
             at++;
         if (what == 0) {
             wg_allowedips_remove(peers[who], p.ip, len, p.bits);
@@ -216,7 +217,7 @@ static unsigned random_rows(struct row *rows, unsigned size, uint64_t seed)
                     i++;
         } else if (what < 5 && n < size) {
             wg_allowedips_insert(peers[who], p.ip, len, p.bits);
-            rows[at] = (struct row){ p, who };
+            rows[at] = (struct row){p, who};
             n += at == n;
         } else { /* look the address up */
             struct wg_peer *want = NULL;

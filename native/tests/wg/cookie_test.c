@@ -13,7 +13,7 @@ static struct wg_endpoint endpoint_of(const char *address, uint16_t port)
 {
     struct addr a;
     CHECK_EQ(addr_parse_ip(&a, address, strlen(address)), TEXT_OK);
-    struct wg_endpoint e = { .family = a.family, .port = port };
+    struct wg_endpoint e = {.family = a.family, .port = port};
     memcpy(e.address, a.ip, 16);
     return e;
 }
@@ -24,8 +24,8 @@ static void test_mac1(void)
     for (size_t i = 0; i < list->count; i++) {
         const struct vector *v = &list->children[i];
         struct wg_cookie_checker responder, initiator;
-        struct wg_cookie_jar jar = { 0 };
-        struct wg_now now = { 0 };
+        struct wg_cookie_jar jar = {0};
+        struct wg_now now = {0};
         struct wg_endpoint from = endpoint_of("192.0.2.7", 1);
         uint8_t msg[WG_INIT_SIZE];
         wg_cookie_checker_init(&responder, vector_bytes(v, "responder.static_public"));
@@ -54,7 +54,7 @@ static void test_case(const struct vector *v, const struct vector *handshake, co
 {
     const uint8_t *responder = vector_bytes(handshake, "responder.static_public");
     struct wg_endpoint from = endpoint_of(vector_text(v, "source_address"), (uint16_t)vector_number(v, "source_port"));
-    struct wg_now now = { .mono = 7 * WG_SECOND, .boot = 9 * WG_SECOND };
+    struct wg_now now = {.mono = 7 * WG_SECOND, .boot = 9 * WG_SECOND};
     struct wg_cookie_checker checker;
     uint8_t got[WG_COOKIE_SIZE], init[WG_INIT_SIZE];
     wg_cookie_checker_init(&checker, responder);
@@ -65,7 +65,7 @@ static void test_case(const struct vector *v, const struct vector *handshake, co
     CHECK_MEM(got, vector_bytes(v, "cookie"), sizeof got);
 
     /* The sender of the handshake's initiation is answered by this cookie. */
-    struct wg_cookie_jar jar = { 0 };
+    struct wg_cookie_jar jar = {0};
     memcpy(init, vector_bytes(handshake, "initiation"), sizeof init);
     wg_cookie_sign(&jar, responder, &now, init, WG_INIT_MAC1);
     CHECK_MEM(jar.sent_mac1, vector_bytes(v, "answers_mac1"), WG_MAC_SIZE);
@@ -81,7 +81,8 @@ static void test_case(const struct vector *v, const struct vector *handshake, co
 
     /* Our own reply, made with the vector's nonce, is the same message. */
     uint8_t sealed[32];
-    xchacha_seal(sealed, got, sizeof got, init + WG_INIT_MAC1, WG_MAC_SIZE, vector_bytes(v, "reply_nonce"), checker.cookie_key);
+    xchacha_seal(sealed, got, sizeof got, init + WG_INIT_MAC1, WG_MAC_SIZE, vector_bytes(v, "reply_nonce"),
+                 checker.cookie_key);
     CHECK_MEM(sealed, vector_bytes(v, "reply_message") + WG_COOKIE_SEALED, 32);
 
     /* The retry carries mac2. */
@@ -92,8 +93,8 @@ static void test_case(const struct vector *v, const struct vector *handshake, co
     memcpy(us.public_key, vector_bytes(handshake, "initiator.static_public"), 32);
     CHECK(x25519(ss, us.private_key, responder));
     CHECK_EQ(wg_noise_initiate(&hs, init, &us, responder, ss, vector_bytes(v, "retry.ephemeral_private"),
-                 vector_bytes(v, "retry.tai64n"), (uint32_t)vector_number(v, "retry.sender_index")),
-        WG_NOISE_OK);
+                               vector_bytes(v, "retry.tai64n"), (uint32_t)vector_number(v, "retry.sender_index")),
+             WG_NOISE_OK);
     wg_cookie_sign(&jar, responder, &now, init, WG_INIT_MAC1);
     CHECK_MEM(init, vector_bytes(v, "retry.initiation"), WG_INIT_SIZE);
     CHECK_MEM(init + WG_INIT_MAC2, vector_bytes(v, "retry.mac2"), WG_MAC_SIZE);
@@ -125,10 +126,10 @@ static void test_case(const struct vector *v, const struct vector *handshake, co
 /* Replies made and consumed by ourselves, for a response too. */
 static void test_round_trip(void)
 {
-    uint8_t pub[32] = { 9 }, msg[WG_RESP_SIZE] = { 2, 0, 0, 0, 0x44, 0x33, 0x22, 0x11 }, reply[WG_COOKIE_REPLY_SIZE];
+    uint8_t pub[32] = {9}, msg[WG_RESP_SIZE] = {2, 0, 0, 0, 0x44, 0x33, 0x22, 0x11}, reply[WG_COOKIE_REPLY_SIZE];
     struct wg_cookie_checker checker;
-    struct wg_cookie_jar jar = { 0 };
-    struct wg_now now = { .mono = 1, .boot = 1 };
+    struct wg_cookie_jar jar = {0};
+    struct wg_now now = {.mono = 1, .boot = 1};
     struct wg_endpoint from = endpoint_of("2001:db8::1", 9);
     wg_cookie_checker_init(&checker, pub);
     wg_cookie_sign(&jar, pub, &now, msg, WG_RESP_MAC1);
@@ -143,7 +144,7 @@ static void test_round_trip(void)
 
 int main(void)
 {
-    uint8_t seed[32] = { 1 };
+    uint8_t seed[32] = {1};
     random_seed(&entropy, seed);
     const struct vector *v = vector_at(&vectors_wireguard, "cookie"), *cases = vector_at(v, "cases");
     test_mac1();

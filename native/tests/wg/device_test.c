@@ -4,7 +4,7 @@
 #include "tests/check.h"
 
 static struct wg_device *dev;
-static struct wg_now now = { .mono = 10 * WG_SECOND, .boot = 20 * WG_SECOND, .wall_sec = 1700000000 };
+static struct wg_now now = {.mono = 10 * WG_SECOND, .boot = 20 * WG_SECOND, .wall_sec = 1700000000};
 static unsigned removed;
 
 static void hook_removed(void *user, struct wg_peer *peer)
@@ -15,8 +15,8 @@ static void hook_removed(void *user, struct wg_peer *peer)
 
 static void setup(void)
 {
-    uint8_t seed[32] = { 11 };
-    struct wg_hooks hooks = { .peer_removed = hook_removed };
+    uint8_t seed[32] = {11};
+    struct wg_hooks hooks = {.peer_removed = hook_removed};
     removed = 0;
     dev = wg_device_new(seed, &hooks);
     CHECK(dev != NULL);
@@ -74,7 +74,7 @@ static void test_peers(void)
 /* Nothing is freed before both calls, and what dies between them waits for the next round. */
 static void test_reclaim(void)
 {
-    uint8_t key[32] = { 1 };
+    uint8_t key[32] = {1};
     setup();
     CHECK(!wg_device_retire(dev));
     struct wg_peer *first = wg_peer_new(dev, key);
@@ -97,7 +97,7 @@ static void test_reclaim(void)
 
 static void test_up_and_down(void)
 {
-    uint8_t key[32] = { 1 };
+    uint8_t key[32] = {1};
     setup();
     struct wg_peer *a = wg_peer_new(dev, key);
     key[0] = 2;
@@ -129,8 +129,8 @@ static void test_up_and_down(void)
 
 static void test_persist(void)
 {
-    uint8_t seed[32] = { 1 }, key[32] = { 9 }, stamp[WG_STAMP_SIZE], zero[WG_STAMP_SIZE] = { 0 };
-    struct wg_endpoint e = { .family = WG_FAMILY_V4, .port = 1, .address = { 192, 0, 2, 1 } };
+    uint8_t seed[32] = {1}, key[32] = {9}, stamp[WG_STAMP_SIZE], zero[WG_STAMP_SIZE] = {0};
+    struct wg_endpoint e = {.family = WG_FAMILY_V4, .port = 1, .address = {192, 0, 2, 1}};
     struct wg_output out;
     setup();
     wg_device_set_private_key(dev, seed);
@@ -161,8 +161,8 @@ static void test_persist(void)
 /* A peer whose public key makes a zero DH: never a message, never a crash. */
 static void test_zero_key(void)
 {
-    uint8_t seed[32] = { 1 }, key[32] = { 0 };
-    struct wg_endpoint e = { .family = WG_FAMILY_V4, .port = 1, .address = { 192, 0, 2, 1 } };
+    uint8_t seed[32] = {1}, key[32] = {0};
+    struct wg_endpoint e = {.family = WG_FAMILY_V4, .port = 1, .address = {192, 0, 2, 1}};
     struct wg_keypair *kp;
     setup();
     wg_device_set_private_key(dev, seed);

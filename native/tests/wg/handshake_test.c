@@ -17,7 +17,7 @@ static struct snapshot snapshot(const struct sim_host *h)
 {
     static struct snapshot t;
     memset(&t, 0, sizeof t);
-    const struct wg_keypair *kp[3] = { h->peer->current, h->peer->previous, h->peer->next };
+    const struct wg_keypair *kp[3] = {h->peer->current, h->peer->previous, h->peer->next};
     memcpy(&t.dev, h->dev, sizeof t.dev);
     memset(t.dev.drops, 0, sizeof t.dev.drops);
     memset(&t.dev.random, 0, sizeof t.dev.random);
@@ -46,14 +46,14 @@ static bool refused(struct sim_host *h, const uint8_t *msg, size_t n, enum wg_dr
     bool ok = out.drop == drop && out.action == WG_ACTION_NONE && h->dev->drops[drop] == counted + 1 && same;
     if (!ok)
         fprintf(stderr, "    %s, wanted %s; %s; state %s\n", wg_drop_name(out.drop), wg_drop_name(drop),
-            wg_action_name(out.action), same ? "same" : "changed");
+                wg_action_name(out.action), same ? "same" : "changed");
     return ok;
 }
 
 static void sign(struct sim_host *to, uint8_t *msg, size_t mac1_at)
 {
-    struct wg_cookie_jar jar = { 0 };
-    struct wg_now now = { 0 };
+    struct wg_cookie_jar jar = {0};
+    struct wg_now now = {0};
     uint8_t key[32];
     wg_device_public_key(to->dev, key);
     wg_cookie_sign(&jar, key, &now, msg, mac1_at);
@@ -88,7 +88,7 @@ static void begin(bool answered)
 
 static void test_shapes(void)
 {
-    uint8_t msg[200] = { 0 };
+    uint8_t msg[200] = {0};
     begin(false);
     for (unsigned n = 0; n < 4; n++)
         CHECK(refused(B, msg, n, WG_DROP_HANDSHAKE_TYPE));
@@ -102,7 +102,7 @@ static void test_shapes(void)
         msg[byte] = 1;
         CHECK(refused(B, msg, WG_INIT_SIZE, WG_DROP_HANDSHAKE_TYPE));
     }
-    static const size_t sizes[] = { 0, WG_INIT_SIZE, WG_RESP_SIZE, WG_COOKIE_REPLY_SIZE };
+    static const size_t sizes[] = {0, WG_INIT_SIZE, WG_RESP_SIZE, WG_COOKIE_REPLY_SIZE};
     for (uint32_t type = 1; type <= 3; type++)
         for (size_t n = 4; n < sizeof msg; n++) {
             store_le32(msg, type);
@@ -218,7 +218,7 @@ static void test_forged_response(void)
 
 static void test_cookies(void)
 {
-    uint8_t msg[WG_COOKIE_REPLY_SIZE] = { WG_TYPE_COOKIE };
+    uint8_t msg[WG_COOKIE_REPLY_SIZE] = {WG_TYPE_COOKIE};
     begin(false);
     struct wg_now now = sim_now(&s, B);
     CHECK(refused(A, msg, sizeof msg, WG_DROP_COOKIE_INDEX));

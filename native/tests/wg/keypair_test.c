@@ -2,22 +2,23 @@
 #include "wg/keypair.c"
 
 #include <pthread.h>
+
 #include "tests/check.h"
 
 static struct wg_device *dev;
 static struct wg_peer *peer;
-static struct wg_now now = { .mono = 1, .boot = 500 * WG_SECOND };
+static struct wg_now now = {.mono = 1, .boot = 500 * WG_SECOND};
 
 static void setup(void)
 {
-    uint8_t seed[32] = { 8 }, key[32] = { 9 };
+    uint8_t seed[32] = {8}, key[32] = {9};
     dev = wg_device_new(seed, NULL);
     peer = wg_peer_new(dev, key);
 }
 
 static struct wg_keypair *begin(bool initiator)
 {
-    static const struct wg_session_keys keys = { { 1 }, { 2 } };
+    static const struct wg_session_keys keys = {{1}, {2}};
     uint32_t index;
     CHECK(wg_index_new(dev, peer, &index));
     CHECK(wg_index_peer(dev, index) == peer);
@@ -35,6 +36,8 @@ static bool slots(const struct wg_keypair *previous, const struct wg_keypair *cu
     return peer->previous == previous && peer->current == current && peer->next == next;
 }
 
+/* A case is a line. */
+/* clang-format off */
 static void test_slots(void)
 {
     setup();
@@ -52,16 +55,20 @@ static void test_slots(void)
     /*  9: initiator with one in next: that stays */ struct wg_keypair *f = begin(false), *g = begin(true);
     CHECK(slots(f, g, NULL) && e->dead && c->dead);
     /* 10: all found by index, until dropped */      CHECK(wg_keypair_find(dev, f->local_index) == f);
-    CHECK(wg_keypair_find(dev, g->local_index) == g && wg_keypair_find(dev, g->local_index + dev->indices->mask + 1) == NULL);
+    CHECK(wg_keypair_find(dev, g->local_index) == g);
+    CHECK(wg_keypair_find(dev, g->local_index + dev->indices->mask + 1) == NULL);
     uint32_t index = g->local_index;
     CHECK(wg_index_peer(dev, index) == peer);
     wg_keypair_drop_all(peer);
-    CHECK(slots(NULL, NULL, NULL) && g->dead && wg_keypair_find(dev, index) == NULL && wg_index_peer(dev, index) == NULL);
+    CHECK(slots(NULL, NULL, NULL) && g->dead);
+    CHECK(wg_keypair_find(dev, index) == NULL && wg_index_peer(dev, index) == NULL);
     CHECK(!wg_keypair_usable(g, &now));
     CHECK_EQ(dev->indices->used, 0);
     reclaim();
     wg_device_free(dev);
 }
+
+/* clang-format on */
 
 /* Indices are unique, found while the table grows, and their places come free again. */
 static void test_table(void)
@@ -140,8 +147,8 @@ static void test_counters(void)
     wg_device_free(dev);
 }
 
-/* Lookups while the owner makes, confirms and drops keypairs and the table grows: what is found is the right one, and the
- * sanitizer sees that nothing freed is read (a reader marks where it is, the owner waits for it before reclaiming). */
+/* Lookups while the owner makes, confirms and drops keypairs and the table grows: what is found is the right one, and
+ * the sanitizer sees that nothing freed is read (a reader marks where it is, the owner waits for it). */
 static uint32_t wanted[64];
 static unsigned passes, finished, mismatches, hits;
 

@@ -69,7 +69,7 @@ static void test_transport(const struct vector *v, const struct wg_session_keys 
         bool initiator = strcmp(vector_text(c, "sender"), "initiator") == 0;
         const struct vector *plain = vector_at(c, "plaintext"), *msg = vector_at(c, "message");
         size_t padded = vector_number(c, "padded_len");
-        uint8_t in[2048] = { 0 }, out[2048], nonce[12] = { 0 };
+        uint8_t in[2048] = {0}, out[2048], nonce[12] = {0};
         uint64_t counter = strtoull(vector_text(c, "counter"), NULL, 10);
         store_le64(nonce + 4, counter);
         CHECK_MEM(nonce, vector_bytes(c, "nonce"), 12);
@@ -77,11 +77,11 @@ static void test_transport(const struct vector *v, const struct wg_session_keys 
         store_le32(out, WG_TYPE_DATA);
         store_le32(out + WG_DATA_RECEIVER, (uint32_t)vector_number(c, "receiver_index"));
         store_le64(out + WG_DATA_COUNTER, counter);
-        struct chacha_job job = { out + WG_DATA_SEALED, in, (uint32_t)padded, false, counter };
+        struct chacha_job job = {out + WG_DATA_SEALED, in, (uint32_t)padded, false, counter};
         chacha_seal_batch(initiator ? i->send : r->send, &job, 1);
         CHECK_EQ(msg->length, padded + WG_DATA_OVERHEAD);
         CHECK_MEM(out, msg->bytes, msg->length);
-        struct chacha_job back = { in, out + WG_DATA_SEALED, (uint32_t)padded + 16, false, counter };
+        struct chacha_job back = {in, out + WG_DATA_SEALED, (uint32_t)padded + 16, false, counter};
         CHECK_EQ(chacha_open_batch(initiator ? r->receive : i->receive, &back, 1), 0);
         CHECK_MEM(in, plain->bytes, plain->length);
     }
@@ -105,8 +105,8 @@ static void test_handshake(const struct vector *v)
 
     expected[0] = vector_at(vi, "trace");
     CHECK_EQ(wg_noise_initiate(&hs, init, &us_i, us_r.public_key, ss, vector_bytes(vi, "ephemeral_private"),
-                 vector_bytes(v, "timestamp.tai64n"), (uint32_t)vector_number(vi, "sender_index")),
-        WG_NOISE_OK);
+                               vector_bytes(v, "timestamp.tai64n"), (uint32_t)vector_number(vi, "sender_index")),
+             WG_NOISE_OK);
     CHECK_MEM(init, vector_bytes(v, "initiation"), WG_INIT_MAC1);
 
     memset(init + WG_INIT_MAC1, 0, 32);
@@ -118,8 +118,8 @@ static void test_handshake(const struct vector *v)
 
     expected[0] = vector_at(vr, "trace");
     CHECK_EQ(wg_noise_respond(&in, resp, psk, vector_bytes(vr, "ephemeral_private"),
-                 (uint32_t)vector_number(vr, "sender_index"), &kr),
-        WG_NOISE_OK);
+                              (uint32_t)vector_number(vr, "sender_index"), &kr),
+             WG_NOISE_OK);
     CHECK_MEM(resp, vector_bytes(v, "response"), WG_RESP_MAC1);
     CHECK(secret_is_zero(&in.noise, sizeof in.noise));
 
@@ -156,9 +156,9 @@ static void test_handshake(const struct vector *v)
 /* Ephemerals of small order: the DH is zero, whatever the private key. */
 static void test_small_order(const struct vector *v)
 {
-    static const uint8_t one[32] = { 1 }, zero[32];
+    static const uint8_t one[32] = {1}, zero[32];
     struct wg_identity us;
-    struct wg_handshake hs = { 0 };
+    struct wg_handshake hs = {0};
     struct wg_incoming in;
     struct wg_session_keys keys;
     uint8_t init[WG_INIT_SIZE], resp[WG_RESP_SIZE];

@@ -7,14 +7,14 @@ static struct random entropy;
 
 static struct wg_endpoint v4(uint32_t address)
 {
-    struct wg_endpoint e = { .family = WG_FAMILY_V4, .port = 1 };
+    struct wg_endpoint e = {.family = WG_FAMILY_V4, .port = 1};
     store_be32(e.address, address);
     return e;
 }
 
 static struct wg_endpoint v6(uint64_t network, uint64_t host)
 {
-    struct wg_endpoint e = { .family = WG_FAMILY_V6, .port = 1 };
+    struct wg_endpoint e = {.family = WG_FAMILY_V6, .port = 1};
     store_be64(e.address, network);
     store_be64(e.address + 8, host);
     return e;
@@ -30,6 +30,8 @@ static unsigned burst(struct wg_ratelimit *r, uint64_t at, struct wg_endpoint e,
     return taken;
 }
 
+/* A case is a line. */
+/* clang-format off */
 int main(void)
 {
     uint8_t seed[32] = { 2 };

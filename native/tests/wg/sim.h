@@ -8,6 +8,7 @@
 #define FV_TESTS_WG_SIM_H
 
 #include <stdlib.h>
+
 #include "crypto/chacha20poly1305.h"
 #include "tests/check.h"
 #include "wg/device.h"
@@ -65,11 +66,13 @@ static inline struct wg_now sim_now(const struct sim *s, const struct sim_host *
 }
 
 static inline void sim_transmit(struct sim *s, struct sim_host *h, const uint8_t *bytes, size_t n,
-    const struct wg_endpoint *to, uint8_t tos)
+                                const struct wg_endpoint *to, uint8_t tos)
 {
-    struct sim_message m = { .at = s->time, .from = h->number, .source = h->address, .destination = *to, .tos = tos, .n = n };
+    struct sim_message m = {
+        .at = s->time, .from = h->number, .source = h->address, .destination = *to, .tos = tos, .n = n};
     memcpy(m.bytes, bytes, n);
-    s->loss_random ^= s->loss_random << 13, s->loss_random ^= s->loss_random >> 7, s->loss_random ^= s->loss_random << 17;
+    s->loss_random ^= s->loss_random << 13, s->loss_random ^= s->loss_random >> 7,
+        s->loss_random ^= s->loss_random << 17;
     m.lost = (s->lose && s->lose(s, &m)) || (s->loss_random >> 20) % 100 < s->loss_percent;
     if (CHECK(s->log_count < SIM_LOG_MAX))
         s->log[s->log_count++] = m;
@@ -87,13 +90,13 @@ static inline bool sim_seal(struct sim *s, struct sim_host *h, uint64_t number)
     h->no_endpoint += how == WG_SEND_NO_ENDPOINT;
     if (how != WG_SEND_OK || !CHECK(wg_keypair_counters(kp, 1, &counter)))
         return false;
-    uint8_t plain[64] = { 0 }, msg[WG_DATA_OVERHEAD + 64];
+    uint8_t plain[64] = {0}, msg[WG_DATA_OVERHEAD + 64];
     size_t length = number ? wg_padded_length(44, 1420) : 0;
     store_be64(plain + 20, number);
     store_le32(msg, WG_TYPE_DATA);
     store_le32(msg + WG_DATA_RECEIVER, kp->remote_index);
     store_le64(msg + WG_DATA_COUNTER, counter);
-    struct chacha_job job = { msg + WG_DATA_SEALED, plain, (uint32_t)length, false, counter };
+    struct chacha_job job = {msg + WG_DATA_SEALED, plain, (uint32_t)length, false, counter};
     chacha_seal_batch(kp->send_key, &job, 1);
     struct wg_endpoint to;
     CHECK(wg_peer_endpoint(h->peer, &to));
@@ -169,7 +172,7 @@ static inline void sim_poll(struct sim *s, struct sim_host *h)
 
 /* What a host does with a datagram, whoever it is from. */
 static inline void sim_receive(struct sim *s, struct sim_host *h, const struct wg_endpoint *from, const uint8_t *bytes,
-    size_t n)
+                               size_t n)
 {
     struct wg_now now = sim_now(s, h);
     struct wg_endpoint source = *from;
@@ -177,7 +180,8 @@ static inline void sim_receive(struct sim *s, struct sim_host *h, const struct w
     memcpy(source.local, h->address.address, 16);
     source.local_ifindex = 3;
     if (n >= 4 && load_le32(bytes) == WG_TYPE_DATA) {
-        struct wg_keypair *kp = n >= WG_DATA_OVERHEAD ? wg_keypair_find(h->dev, load_le32(bytes + WG_DATA_RECEIVER)) : NULL;
+        struct wg_keypair *kp =
+            n >= WG_DATA_OVERHEAD ? wg_keypair_find(h->dev, load_le32(bytes + WG_DATA_RECEIVER)) : NULL;
         if (!kp)
             return;
         if (!wg_keypair_usable(kp, &now)) {
@@ -186,7 +190,7 @@ static inline void sim_receive(struct sim *s, struct sim_host *h, const struct w
         }
         uint8_t plain[SIM_MESSAGE_MAX];
         uint64_t counter = load_le64(bytes + WG_DATA_COUNTER);
-        struct chacha_job job = { plain, bytes + WG_DATA_SEALED, (uint32_t)(n - WG_DATA_SEALED), false, counter };
+        struct chacha_job job = {plain, bytes + WG_DATA_SEALED, (uint32_t)(n - WG_DATA_SEALED), false, counter};
         if (chacha_open_batch(kp->receive_key, &job, 1) != 0 || !wg_keypair_accept(kp, counter))
             return;
         struct wg_peer *peer = kp->peer;
@@ -217,8 +221,8 @@ static inline void sim_deliver(struct sim *s)
     s->flying_count--;
     for (unsigned i = 0; i < 2; i++) {
         struct sim_host *h = &s->host[i];
-        if (i != m.from && h->address.port == m.destination.port
-            && memcmp(h->address.address, m.destination.address, 16) == 0)
+        if (i != m.from && h->address.port == m.destination.port &&
+            memcmp(h->address.address, m.destination.address, 16) == 0)
             sim_receive(s, h, &m.source, m.bytes, m.n);
     }
 }
@@ -253,7 +257,7 @@ static inline void sim_run(struct sim *s, unsigned seconds)
 
 static inline struct wg_endpoint sim_address(unsigned last, uint16_t port)
 {
-    return (struct wg_endpoint){ .family = WG_FAMILY_V4, .port = port, .address = { 192, 0, 2, (uint8_t)last } };
+    return (struct wg_endpoint){.family = WG_FAMILY_V4, .port = port, .address = {192, 0, 2, (uint8_t)last}};
 }
 
 static inline void sim_key(unsigned host, uint8_t key[32])
@@ -265,8 +269,8 @@ static inline void sim_key(unsigned host, uint8_t key[32])
 static inline void sim_host_begin(struct sim *s, unsigned number)
 {
     struct sim_host *h = &s->host[number];
-    uint8_t seed[32] = { (uint8_t)number, 77 }, key[32];
-    *h = (struct sim_host){ .number = number, .address = sim_address(1 + number, (uint16_t)(51820 + number)) };
+    uint8_t seed[32] = {(uint8_t)number, 77}, key[32];
+    *h = (struct sim_host){.number = number, .address = sim_address(1 + number, (uint16_t)(51820 + number))};
     sim_key(number, key);
     h->dev = wg_device_new(seed, NULL);
     CHECK_EQ(wg_device_set_private_key(h->dev, key), 0);
@@ -285,7 +289,7 @@ static inline void sim_introduce(struct sim *s, unsigned number)
 
 static inline void sim_begin(struct sim *s)
 {
-    *s = (struct sim){ .time = 5000 * WG_SECOND, .latency = 10 * WG_MS, .loss_random = 0x9e3779b97f4a7c15ull };
+    *s = (struct sim){.time = 5000 * WG_SECOND, .latency = 10 * WG_MS, .loss_random = 0x9e3779b97f4a7c15ull};
     s->flying = calloc(SIM_FLYING_MAX, sizeof *s->flying);
     s->log = calloc(SIM_LOG_MAX, sizeof *s->log);
     sim_host_begin(s, 0);

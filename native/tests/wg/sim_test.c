@@ -210,7 +210,8 @@ static void test_rekey_by_time(void)
     CHECK_EQ(sim_count(&s, 1, INITIATION, 0), 0);
     CHECK_EQ(sim_count(&s, 0, INITIATION, 0), 9);
     for (unsigned i = 1; i < 9; i++)
-        CHECK_BETWEEN(seconds(sim_find(&s, 0, INITIATION, i)->at - sim_find(&s, 0, INITIATION, i - 1)->at), 120.0, 121.1);
+        CHECK_BETWEEN(seconds(sim_find(&s, 0, INITIATION, i)->at - sim_find(&s, 0, INITIATION, i - 1)->at), 120.0,
+                      121.1);
     CHECK(A->peer->previous && B->peer->previous);
     sim_end(&s);
 }
@@ -355,8 +356,10 @@ static void test_loss(void)
             sim_run_ns(&s, 700 * WG_MS);
         }
         /* Of what was sealed, about what the wire let through has arrived, and nothing twice. */
-        CHECK_BETWEEN((double)B->received / (double)A->sent, (100 - percent) / 100.0 - 0.1, (100 - percent) / 100.0 + 0.1);
-        CHECK_BETWEEN((double)A->received / (double)B->sent, (100 - percent) / 100.0 - 0.1, (100 - percent) / 100.0 + 0.1);
+        CHECK_BETWEEN((double)B->received / (double)A->sent, (100 - percent) / 100.0 - 0.1,
+                      (100 - percent) / 100.0 + 0.1);
+        CHECK_BETWEEN((double)A->received / (double)B->sent, (100 - percent) / 100.0 - 0.1,
+                      (100 - percent) / 100.0 + 0.1);
         CHECK_EQ(A->doubles + B->doubles, 0);
         CHECK(A->peer->dev->indices->used <= 4 && B->peer->dev->indices->used <= 4);
         s.loss_percent = 0;
@@ -408,7 +411,7 @@ static void test_roaming(void)
 
 static void test_wall_clock(void)
 {
-    static const int64_t jumps[] = { 0, 31536000, 0, -31536000, -SIM_WALL - 6000, 1000000, 0 };
+    static const int64_t jumps[] = {0, 31536000, 0, -31536000, -SIM_WALL - 6000, 1000000, 0};
     sim_begin(&s);
     for (unsigned i = 0; i < ARRAY_COUNT(jumps); i++) {
         A->wall_offset = jumps[i];
@@ -471,7 +474,7 @@ static void test_under_load(void)
 
     /* 20,000 initiations of strangers, good mac1: cookies, no responses, no memory, and A gets through. */
     const struct sim_message *own = sim_find(&s, 0, INITIATION, 0);
-    struct wg_cookie_jar jar = { 0 };
+    struct wg_cookie_jar jar = {0};
     uint8_t key[32], msg[WG_INIT_SIZE];
     wg_device_public_key(B->dev, key);
     memcpy(msg, own->bytes, sizeof msg);
@@ -613,7 +616,7 @@ static void test_endpoint_unknown(void)
 
 static void test_psk(void)
 {
-    static const uint8_t one[32] = { 1 }, two[32] = { 2 };
+    static const uint8_t one[32] = {1}, two[32] = {2};
     sim_begin(&s);
     wg_peer_set_preshared_key(A->peer, one);
     wg_peer_set_preshared_key(B->peer, two);
@@ -685,6 +688,18 @@ static void test_private_key_change(void)
     CHECK_EQ(wg_device_peers(A->dev), before - 1);
     CHECK_EQ(wg_device_set_private_key(A->dev, NULL), 0);
     CHECK(!wg_device_public_key(A->dev, pub));
+    sim_end(&s);
+
+    /* Peers first, key later: the persistent keepalive begins when it can. */
+    sim_begin(&s);
+    CHECK_EQ(wg_device_set_private_key(A->dev, NULL), 0);
+    wg_peer_set_persistent_keepalive(A->peer, 25);
+    sim_run(&s, 60);
+    CHECK_EQ(s.log_count, 0);
+    sim_key(0, key);
+    CHECK_EQ(wg_device_set_private_key(A->dev, key), 0);
+    sim_run(&s, 1);
+    CHECK_EQ(sim_count(&s, 0, KEEPALIVE, 0), 1);
     sim_end(&s);
 }
 

@@ -12,7 +12,7 @@ static void test_vectors(void)
     CHECK(v->count >= 5);
     for (size_t i = 0; i < v->count; i++) {
         wg_stamp_from_clock(stamp, (int64_t)vector_number(&v->children[i], "sec"),
-            (uint32_t)vector_number(&v->children[i], "nsec"));
+                            (uint32_t)vector_number(&v->children[i], "nsec"));
         CHECK_MEM(stamp, vector_bytes(&v->children[i], "tai64n"), WG_STAMP_SIZE);
     }
 }
@@ -31,9 +31,9 @@ static bool stamp_send(struct wg_stamp *s, int64_t sec, uint32_t nsec, uint8_t s
 
 static void test_grows(void)
 {
-    struct wg_stamp s = { 0 };
-    uint8_t before[WG_STAMP_SIZE] = { 0 }, now[WG_STAMP_SIZE];
-    static const int64_t clocks[] = { 1700000000, 1700000000, 1700000000, 0, 1, 1731536000, 1700000001, -1, 1731536001 };
+    struct wg_stamp s = {0};
+    uint8_t before[WG_STAMP_SIZE] = {0}, now[WG_STAMP_SIZE];
+    static const int64_t clocks[] = {1700000000, 1700000000, 1700000000, 0, 1, 1731536000, 1700000001, -1, 1731536001};
     for (size_t i = 0; i < ARRAY_COUNT(clocks) * 200; i++) {
         stamp_send(&s, clocks[i / 200], 999999999, now);
         CHECK(memcmp(now, before, sizeof now) > 0);
@@ -46,9 +46,9 @@ static void test_grows(void)
 /* Dead after every stamp and started again with a clock of 1970: what was written is enough to go on. */
 static void test_reboots(void)
 {
-    uint8_t written[WG_STAMP_SIZE] = { 0 }, before[WG_STAMP_SIZE] = { 0 }, now[WG_STAMP_SIZE];
+    uint8_t written[WG_STAMP_SIZE] = {0}, before[WG_STAMP_SIZE] = {0}, now[WG_STAMP_SIZE];
     for (unsigned boot = 0; boot < 20; boot++) {
-        struct wg_stamp s = { 0 };
+        struct wg_stamp s = {0};
         wg_stamp_floor(&s, written);
         for (unsigned i = 0; i < 5; i++) {
             stamp_send(&s, boot == 0 ? 1700000000 : i, 0, now);
@@ -63,7 +63,7 @@ static void test_reboots(void)
 /* A day of handshakes every two minutes: a write an hour. */
 static void test_writes(void)
 {
-    struct wg_stamp s = { 0 };
+    struct wg_stamp s = {0};
     uint8_t now[WG_STAMP_SIZE];
     unsigned writes = 0;
     for (int64_t t = 0; t < 86400; t += 120)

@@ -11,7 +11,7 @@ static struct wg_now now;
 
 static void setup(unsigned n)
 {
-    uint8_t seed[32] = { 9 }, key[32] = { 0 };
+    uint8_t seed[32] = {9}, key[32] = {0};
     dev = wg_device_new(seed, NULL);
     for (unsigned i = 0; i < n; i++) {
         store_le32(key, i + 1);
@@ -85,7 +85,8 @@ static void test_events(void)
     uint64_t t = 50 * WG_SECOND;
     CHECK_EQ(wg_timers_next(dev), WG_NEVER);
     wg_timers_data_sent(p, t);
-    CHECK(p->when[WG_TIMER_NEW_HANDSHAKE] >= t + 15 * WG_SECOND && p->when[WG_TIMER_NEW_HANDSHAKE] < t + 15 * WG_SECOND + 334 * WG_MS);
+    CHECK(p->when[WG_TIMER_NEW_HANDSHAKE] >= t + 15 * WG_SECOND &&
+          p->when[WG_TIMER_NEW_HANDSHAKE] < t + 15 * WG_SECOND + 334 * WG_MS);
     uint64_t first = p->when[WG_TIMER_NEW_HANDSHAKE];
     wg_timers_data_sent(p, t + WG_SECOND); /* the first one counts */
     CHECK(p->when[WG_TIMER_NEW_HANDSHAKE] == first);

@@ -11,7 +11,7 @@ static void test_padding(void)
     CHECK(v->count >= 18);
     for (size_t i = 0; i < v->count; i++)
         CHECK_EQ(wg_padded_length(vector_number(&v->children[i], "len"), vector_number(&v->children[i], "mtu")),
-            vector_number(&v->children[i], "padded"));
+                 vector_number(&v->children[i], "padded"));
     for (size_t mtu = 1280; mtu <= 8920; mtu += 7)
         for (size_t n = 0; n <= mtu; n += 3) {
             size_t padded = wg_padded_length(n, mtu);
@@ -28,17 +28,17 @@ static void test_ecn(void)
     CHECK_EQ(out->count, 16);
     for (size_t i = 0; i < in->count; i++)
         CHECK_EQ(wg_ecn_encapsulate((uint8_t)vector_number(&in->children[i], "inner")),
-            vector_number(&in->children[i], "outer"));
+                 vector_number(&in->children[i], "outer"));
     for (size_t i = 0; i < out->count; i++)
         CHECK_EQ(wg_ecn_decapsulate((uint8_t)vector_number(&out->children[i], "outer"),
-                     (uint8_t)vector_number(&out->children[i], "inner")),
-            vector_number(&out->children[i], "result"));
+                                    (uint8_t)vector_number(&out->children[i], "inner")),
+                 vector_number(&out->children[i], "result"));
     CHECK_EQ(wg_ecn_encapsulate(0xb8 | 3), 2); /* DSCP does not matter */
 }
 
 static void test_inner_length(void)
 {
-    uint8_t p[64] = { 0x45, 0, 0, 40 };
+    uint8_t p[64] = {0x45, 0, 0, 40};
     CHECK_EQ(wg_inner_length(p, 64), 40);
     CHECK_EQ(wg_inner_length(p, 40), 40);
     CHECK_EQ(wg_inner_length(p, 39), 0);

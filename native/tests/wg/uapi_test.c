@@ -1,6 +1,7 @@
 /* The configuration protocol: the vectors, every key, every error, dry run, sync, and gets in pieces. */
 #include <errno.h>
 #include <stdlib.h>
+
 #include "tests/check.h"
 #include "vectors_wireguard.h"
 #include "wg/device.h"
@@ -15,7 +16,7 @@
 #define K1C "1011111111111111111111111111111111111111111111111111111111111151"
 
 static struct wg_device *dev;
-static struct wg_now now = { .mono = 1000 * WG_SECOND, .boot = 1000 * WG_SECOND, .wall_sec = 1700000000 };
+static struct wg_now now = {.mono = 1000 * WG_SECOND, .boot = 1000 * WG_SECOND, .wall_sec = 1700000000};
 static unsigned port_calls, mark_calls, removed_calls;
 static int port_error;
 
@@ -45,8 +46,8 @@ static void hook_removed(void *user, struct wg_peer *peer)
 
 static void setup(void)
 {
-    uint8_t seed[32] = { 4 };
-    struct wg_hooks hooks = { &port_calls, hook_port, hook_mark, hook_removed };
+    uint8_t seed[32] = {4};
+    struct wg_hooks hooks = {&port_calls, hook_port, hook_mark, hook_removed};
     port_calls = mark_calls = removed_calls = 0;
     port_error = 0;
     dev = wg_device_new(seed, &hooks);
@@ -101,7 +102,8 @@ static void test_vectors(void)
     CHECK(errors->count >= 8);
     for (size_t i = 0; i < errors->count; i++) {
         setup();
-        if (!CHECK(set_request(vector_text(&errors->children[i], "send")) == (int)(int64_t)errors->children[i].children[1].number))
+        if (!CHECK(set_request(vector_text(&errors->children[i], "send")) ==
+                   (int)(int64_t)errors->children[i].children[1].number))
             fprintf(stderr, "    %s", vector_text(&errors->children[i], "send"));
         CHECK_EQ(wg_device_peers(dev), i == 4 ? 1 : 0); /* what was before the error stays */
         teardown();
@@ -110,11 +112,12 @@ static void test_vectors(void)
     setup();
     CHECK_EQ(set_request("set=1\npublic_key=" K2 "\nallowed_ip=10.0.0.0/8\npublic_key=" K3 "\n\n"), 0);
     CHECK_EQ(set_request(vector_text(v, "syncconf_sent")), 0);
-    CHECK_STR(get(4096), "private_key=" K1C "\nlisten_port=51821\npublic_key=" K3 "\npreshared_key=" ZERO
-        "\nprotocol_version=1\nlast_handshake_time_sec=0\nlast_handshake_time_nsec=0\ntx_bytes=0\nrx_bytes=0\n"
-        "persistent_keepalive_interval=0\npublic_key=" K4 "\npreshared_key=" ZERO
-        "\nprotocol_version=1\nendpoint=192.0.2.1:51820\nlast_handshake_time_sec=0\nlast_handshake_time_nsec=0\n"
-        "tx_bytes=0\nrx_bytes=0\npersistent_keepalive_interval=0\nallowed_ip=10.1.0.0/16\nallowed_ip=::/0\n");
+    CHECK_STR(get(4096),
+              "private_key=" K1C "\nlisten_port=51821\npublic_key=" K3 "\npreshared_key=" ZERO
+              "\nprotocol_version=1\nlast_handshake_time_sec=0\nlast_handshake_time_nsec=0\ntx_bytes=0\nrx_bytes=0\n"
+              "persistent_keepalive_interval=0\npublic_key=" K4 "\npreshared_key=" ZERO
+              "\nprotocol_version=1\nendpoint=192.0.2.1:51820\nlast_handshake_time_sec=0\nlast_handshake_time_nsec=0\n"
+              "tx_bytes=0\nrx_bytes=0\npersistent_keepalive_interval=0\nallowed_ip=10.1.0.0/16\nallowed_ip=::/0\n");
     CHECK_EQ(removed_calls, 1);
     CHECK_EQ(set_request(vector_text(v, "setconf_sent")), 0); /* replaces K3 too */
     CHECK_EQ(wg_device_peers(dev), 1);
@@ -124,9 +127,11 @@ static void test_vectors(void)
 
     /* The reply, with the key in the clamped form in which a device keeps it. */
     setup();
-    CHECK_EQ(set_request("set=1\nprivate_key=" K1 "\nlisten_port=51820\nfwmark=51820\npublic_key=" K2 "\npreshared_key=" K3
+    CHECK_EQ(set_request("set=1\nprivate_key=" K1 "\nlisten_port=51820\nfwmark=51820\npublic_key=" K2
+                         "\npreshared_key=" K3
                          "\nendpoint=[2001:db8::1]:51820\npersistent_keepalive_interval=25\nallowed_ip=10.0.0.0/8\n"
-                         "allowed_ip=fd00::/8\n\n"), 0);
+                         "allowed_ip=fd00::/8\n\n"),
+             0);
     dev->first->handshake_sec = 1700000000;
     dev->first->handshake_nsec = 5;
     dev->first->tx_bytes = 10;
@@ -146,36 +151,36 @@ static void test_errors(void)
         int error;
         unsigned line;
     } cases[] = {
-        { "", 0, 0 },
-        { "listen_port=0\nfwmark=0\nprivate_key=" ZERO, 0, 3 },
-        { "nonsense", -EPROTO, 1 },
-        { "=1", -EINVAL, 1 },
-        { "private_key=" K1 "1", -EINVAL, 1 },
-        { "private_key=", -EINVAL, 1 },
-        { "listen_port=-1", -EINVAL, 1 },
-        { "listen_port=", -EINVAL, 1 },
-        { "listen_port= 1", -EINVAL, 1 },
-        { "fwmark=4294967296", -EINVAL, 1 },
-        { "replace_peers=1", -EINVAL, 1 },
-        { "protocol_version=1", -EINVAL, 1 },         /* needs a peer */
-        { "public_key=" K2 "\nlisten_port=1", -EINVAL, 2 },
-        { "public_key=" K2 "\nremove=false", -EINVAL, 2 },
-        { "public_key=" K2 "\nupdate_only=yes", -EINVAL, 2 },
-        { "public_key=" K2 "\nreplace_allowed_ips=false", -EINVAL, 2 },
-        { "public_key=" K2 "\npreshared_key=12", -EINVAL, 2 },
-        { "public_key=" K2 "\nendpoint=vpn.example:1", -EINVAL, 2 },
-        { "public_key=" K2 "\nendpoint=192.0.2.1", -EINVAL, 2 },
-        { "public_key=" K2 "\npersistent_keepalive_interval=65536", -EINVAL, 2 },
-        { "public_key=" K2 "\npersistent_keepalive_interval=off", -EINVAL, 2 },
-        { "public_key=" K2 "\nallowed_ip=10.0.0.0/33", -EINVAL, 2 },
-        { "public_key=" K2 "\nallowed_ip=10.0.0.0", -EINVAL, 2 },
-        { "public_key=" K2 "\nallowed_ip=fd00::/129", -EINVAL, 2 },
-        { "public_key=" K2 "\nallowed_ip=", -EINVAL, 2 },
-        { "public_key=" K2 "\nallowed_ip=-", -EINVAL, 2 },
-        { "public_key=" K2 "\nallowed_ip=--10.0.0.0/8", -EINVAL, 2 },
-        { "public_key=" K2 "\nremove=true\nallowed_ip=bad", -EINVAL, 3 }, /* checked though ignored */
-        { "public_key=" K2 "\n\nprotocol_version=1\n", 0, 3 },
-        { "public_key=zz", -EINVAL, 1 },
+        {"", 0, 0},
+        {"listen_port=0\nfwmark=0\nprivate_key=" ZERO, 0, 3},
+        {"nonsense", -EPROTO, 1},
+        {"=1", -EINVAL, 1},
+        {"private_key=" K1 "1", -EINVAL, 1},
+        {"private_key=", -EINVAL, 1},
+        {"listen_port=-1", -EINVAL, 1},
+        {"listen_port=", -EINVAL, 1},
+        {"listen_port= 1", -EINVAL, 1},
+        {"fwmark=4294967296", -EINVAL, 1},
+        {"replace_peers=1", -EINVAL, 1},
+        {"protocol_version=1", -EINVAL, 1},         /* needs a peer */
+        {"public_key=" K2 "\nlisten_port=1", -EINVAL, 2},
+        {"public_key=" K2 "\nremove=false", -EINVAL, 2},
+        {"public_key=" K2 "\nupdate_only=yes", -EINVAL, 2},
+        {"public_key=" K2 "\nreplace_allowed_ips=false", -EINVAL, 2},
+        {"public_key=" K2 "\npreshared_key=12", -EINVAL, 2},
+        {"public_key=" K2 "\nendpoint=vpn.example:1", -EINVAL, 2},
+        {"public_key=" K2 "\nendpoint=192.0.2.1", -EINVAL, 2},
+        {"public_key=" K2 "\npersistent_keepalive_interval=65536", -EINVAL, 2},
+        {"public_key=" K2 "\npersistent_keepalive_interval=off", -EINVAL, 2},
+        {"public_key=" K2 "\nallowed_ip=10.0.0.0/33", -EINVAL, 2},
+        {"public_key=" K2 "\nallowed_ip=10.0.0.0", -EINVAL, 2},
+        {"public_key=" K2 "\nallowed_ip=fd00::/129", -EINVAL, 2},
+        {"public_key=" K2 "\nallowed_ip=", -EINVAL, 2},
+        {"public_key=" K2 "\nallowed_ip=-", -EINVAL, 2},
+        {"public_key=" K2 "\nallowed_ip=--10.0.0.0/8", -EINVAL, 2},
+        {"public_key=" K2 "\nremove=true\nallowed_ip=bad", -EINVAL, 3}, /* checked though ignored */
+        {"public_key=" K2 "\n\nprotocol_version=1\n", 0, 3},
+        {"public_key=zz", -EINVAL, 1},
     };
     for (size_t i = 0; i < ARRAY_COUNT(cases); i++)
         for (unsigned mode = 0; mode < 3; mode++) {
@@ -199,7 +204,7 @@ static void test_errors(void)
 
 static bool owns(const char *key_digit, uint8_t a, uint8_t b)
 {
-    uint8_t address[4] = { a, b, 0, 1 }, key[32];
+    uint8_t address[4] = {a, b, 0, 1}, key[32];
     memset(key, key_digit[0] - '0' + 16 * (key_digit[0] - '0'), 32);
     struct wg_peer *peer = wg_allowedips_lookup4(dev, address);
     return peer && memcmp(peer->public_key, key, 32) == 0;
@@ -218,10 +223,13 @@ static void test_peers(void)
     CHECK_EQ(apply(WG_UAPI_SET, 0, text), 0); /* our own key: ignored, the next is not */
     CHECK_EQ(wg_device_peers(dev), 1);
     CHECK(!owns("2", 10, 0));
-    CHECK_EQ(apply(WG_UAPI_SET, 0, "public_key=" K3 "\nremove=true\npublic_key=" K4 "\nupdate_only=true\nallowed_ip=1.0.0.0/8"), 0);
+    CHECK_EQ(apply(WG_UAPI_SET, 0,
+                   "public_key=" K3 "\nremove=true\npublic_key=" K4 "\nupdate_only=true\nallowed_ip=1.0.0.0/8"),
+             0);
     CHECK_EQ(wg_device_peers(dev), 1);
     CHECK_EQ(removed_calls, 0);
-    CHECK_EQ(apply(WG_UAPI_SET, 0, "public_key=" K2 "\nupdate_only=true\nallowed_ip=10.0.0.0/8\nallowed_ip=11.0.0.0/8"), 0);
+    CHECK_EQ(apply(WG_UAPI_SET, 0, "public_key=" K2 "\nupdate_only=true\nallowed_ip=10.0.0.0/8\nallowed_ip=11.0.0.0/8"),
+             0);
     CHECK(owns("2", 10, 1) && owns("2", 11, 1));
     CHECK_EQ(apply(WG_UAPI_SET, 0, "public_key=" K2 "\nallowed_ip=-10.0.0.0/8\nallowed_ip=-12.0.0.0/8"), 0);
     CHECK(!owns("2", 10, 1) && owns("2", 11, 1));
@@ -230,11 +238,16 @@ static void test_peers(void)
     CHECK_EQ(apply(WG_UAPI_SET, 0, "public_key=" K3 "\nallowed_ip=12.0.0.0/8"), 0); /* moves */
     CHECK(owns("3", 12, 1));
     /* An error after the replacing: what the lines before it said is in force. */
-    CHECK_EQ(apply(WG_UAPI_SET, 0, "public_key=" K3 "\nallowed_ip=13.0.0.0/8\nreplace_allowed_ips=true\nallowed_ip=14.0.0.0/8\nx=1"), -EINVAL);
+    CHECK_EQ(apply(WG_UAPI_SET, 0,
+                   "public_key=" K3 "\nallowed_ip=13.0.0.0/8\nreplace_allowed_ips=true\nallowed_ip=14.0.0.0/8\nx=1"),
+             -EINVAL);
     CHECK(!owns("3", 12, 1) && !owns("3", 13, 1) && owns("3", 14, 1));
     CHECK_EQ(apply(WG_UAPI_SET, 0, "public_key=" K3 "\nreplace_allowed_ips=true"), 0);
     CHECK(!owns("3", 14, 1));
-    CHECK_EQ(apply(WG_UAPI_SET, 0, "public_key=" K3 "\npersistent_keepalive_interval=7\nupdate_only=true\npersistent_keepalive_interval=8"), 0);
+    CHECK_EQ(apply(WG_UAPI_SET, 0,
+                   "public_key=" K3
+                   "\npersistent_keepalive_interval=7\nupdate_only=true\npersistent_keepalive_interval=8"),
+             0);
     CHECK_EQ(dev->last->persistent_keepalive, 8);
     CHECK_EQ(apply(WG_UAPI_SET, 0, "replace_peers=true"), 0);
     CHECK_EQ(wg_device_peers(dev), 0);
@@ -243,10 +256,21 @@ static void test_peers(void)
 
 static void test_hosts(void)
 {
-    static const char *const good[] = { "vpn.example:51820", "a:1", "x-1.vpn_2.example.:65535", "9.example:1", "1a:1" };
+    static const char *const good[] = {"vpn.example:51820", "a:1", "x-1.vpn_2.example.:65535", "9.example:1", "1a:1"};
     static const char *const bad[] = {
-        ":1", "vpn.example", "vpn.example:0", "vpn.example:65536", "vpn..example:1", ".example:1", "vpn example:1",
-        "300.1.1.1:1", "1.2.3:1", "vpn.example:1:2", "[vpn.example]:1", "vpn.123:5", "v%70n.example:1",
+        ":1",
+        "vpn.example",
+        "vpn.example:0",
+        "vpn.example:65536",
+        "vpn..example:1",
+        ".example:1",
+        "vpn example:1",
+        "300.1.1.1:1",
+        "1.2.3:1",
+        "vpn.example:1:2",
+        "[vpn.example]:1",
+        "vpn.123:5",
+        "v%70n.example:1",
     };
     char text[256];
     struct wg_endpoint e;
@@ -281,10 +305,10 @@ static void test_sync(void)
         "persistent_keepalive_interval=25\nallowed_ip=10.0.0.0/8\nallowed_ip=11.0.0.0/8\npublic_key=" K3
         "\nallowed_ip=12.0.0.0/8\n";
     static const char *const changed =
-        "private_key=" K1 "\nlisten_port=5\npublic_key=" K2 "\nendpoint=192.0.2.1:9\nallowed_ip=11.0.0.0/8\npublic_key=" K4
-        "\nallowed_ip=12.0.0.0/8\n";
-    struct wg_session_keys keys = { { 1 }, { 2 } };
-    struct wg_endpoint e, roamed = { .family = WG_FAMILY_V4, .port = 77, .address = { 198, 51, 100, 1 } };
+        "private_key=" K1 "\nlisten_port=5\npublic_key=" K2
+        "\nendpoint=192.0.2.1:9\nallowed_ip=11.0.0.0/8\npublic_key=" K4 "\nallowed_ip=12.0.0.0/8\n";
+    struct wg_session_keys keys = {{1}, {2}};
+    struct wg_endpoint e, roamed = {.family = WG_FAMILY_V4, .port = 77, .address = {198, 51, 100, 1}};
     uint32_t index;
     char first[4096];
     setup();
@@ -330,13 +354,14 @@ static void test_sync(void)
     teardown();
 }
 
-/* Gets in pieces while the device changes under them: every line whole, nothing freed is touched (the sanitizer sees). */
+/* Gets in pieces while the device changes under them: every line whole, nothing freed is touched. */
 static void test_get_in_pieces(void)
 {
     setup();
     char text[256], buffer[WG_UAPI_GET_MIN];
     for (unsigned i = 0; i < 200; i++) {
-        snprintf(text, sizeof text, "public_key=%064x\nallowed_ip=10.0.%u.0/24\nallowed_ip=10.1.%u.0/24\n", i + 1, i, i);
+        snprintf(text, sizeof text, "public_key=%064x\nallowed_ip=10.0.%u.0/24\nallowed_ip=10.1.%u.0/24\n", i + 1, i,
+                 i);
         CHECK_EQ(apply(WG_UAPI_SET, 0, text), 0);
     }
     uint64_t x = 5;
@@ -344,7 +369,7 @@ static void test_get_in_pieces(void)
         struct wg_uapi_get g[2];
         wg_uapi_get_begin(&g[0], dev);
         wg_uapi_get_begin(&g[1], dev);
-        unsigned peers[2] = { 0, 0 };
+        unsigned peers[2] = {0, 0};
         bool more = true;
         while (more) {
             more = false;
@@ -361,8 +386,8 @@ static void test_get_in_pieces(void)
             else if (x >> 62 == 1)
                 snprintf(text, sizeof text, "public_key=%064x\nreplace_allowed_ips=true\n", who + 1);
             else
-                snprintf(text, sizeof text, "public_key=%064x\nallowed_ip=10.2.%u.0/24\nallowed_ip=10.1.%u.0/24\n", who + 1, who,
-                    who);
+                snprintf(text, sizeof text, "public_key=%064x\nallowed_ip=10.2.%u.0/24\nallowed_ip=10.1.%u.0/24\n",
+                         who + 1, who, who);
             CHECK_EQ(apply(WG_UAPI_SET, 0, text), 0);
             wg_device_retire(dev);
             wg_device_reclaim(dev);
