@@ -22,9 +22,9 @@ struct query {
     uint16_t id;
     uint16_t type;
     uint64_t deadline;
-    int error;            /* what to say when all attempts are used up */
+    int error; /* what to say when all attempts are used up */
     struct dns_name name; /* as asked now, after aliases */
-    uint8_t *stream;      /* TCP answer so far, RESOLVER_TCP_SIZE bytes while it is read */
+    uint8_t *stream; /* TCP answer so far, RESOLVER_TCP_SIZE bytes while it is read */
     size_t stream_length;
 };
 
@@ -38,11 +38,11 @@ struct lookup {
     struct addr found[2][DNS_ADDRESSES]; /* of A and AAAA */
     unsigned count[2];
     int error[2];
-    uint64_t expires;
+    uint64_t expires, negative; /* when what was found, and what was not, has to be asked for again */
 };
 
 struct cached {
-    uint16_t type; /* 0: free */
+    uint16_t type;
     uint8_t count;
     int error; /* -ENOENT, -ENODATA, 0 */
     uint64_t expires;
@@ -60,6 +60,7 @@ struct resolver {
     struct lookup lookups[RESOLVER_LOOKUPS];
     struct query queries[RESOLVER_SLOTS]; /* 2 i: A of lookup i, 2 i + 1: AAAA */
     struct cached cache[RESOLVER_CACHE];
+    unsigned cache_used; /* those behind have never been touched: no memory stands behind them */
     uint8_t packet[2 + DNS_QUERY_SIZE];
     struct resolver_stats stats;
 };
@@ -89,8 +90,7 @@ void resolver_reset(struct resolver *r)
 {
     resolver_names_free(&r->names);
     r->server_count = r->preferred = 0;
-    for (unsigned i = 0; i < RESOLVER_CACHE; i++)
-        r->cache[i].type = 0;
+    r->cache_used = 0;
 }
 
 int resolver_add_server(struct resolver *r, const struct addr *server)
@@ -136,7 +136,7 @@ const struct resolver_stats *resolver_stats(const struct resolver *r)
 static const struct cached *cache_find(const struct resolver *r, const struct dns_name *name, uint16_t type,
                                        uint64_t now)
 {
-    for (unsigned i = 0; i < RESOLVER_CACHE; i++) {
+    for (unsigned i = 0; i < r->cache_used; i++) {
         const struct cached *c = &r->cache[i];
         if (c->type == type && c->expires > now && dns_name_equal(&c->name, name))
             return c;
@@ -144,23 +144,29 @@ static const struct cached *cache_find(const struct resolver *r, const struct dn
     return NULL;
 }
 
-static void cache_put(struct resolver *r, const struct dns_name *name, uint16_t type, const struct addr *addresses,
-                      unsigned count, int error, uint64_t expires)
+/* Its own old entry, else one that has expired, else a new one, else the one that expires first. */
+static struct cached *cache_place(struct resolver *r, const struct dns_name *name, uint16_t type, uint64_t now)
 {
-    struct cached *place = &r->cache[0];
+    struct cached *first = &r->cache[0];
 
-    /* Its own old entry, else a free one, else the one that expires first. */
-    for (unsigned i = 0; i < RESOLVER_CACHE; i++) {
+    for (unsigned i = 0; i < r->cache_used; i++) {
         struct cached *c = &r->cache[i];
-        if (c->type == type && dns_name_equal(&c->name, name)) {
-            place = c;
-            break;
-        }
-        if (place->type && (!c->type || c->expires < place->expires))
-            place = c;
+        if (c->type == type && dns_name_equal(&c->name, name))
+            return c;
+        if (c->expires < first->expires)
+            first = c;
     }
-    *place = (struct cached){
-        .type = type, .count = (uint8_t)count, .error = error, .expires = expires, .name = *name};
+    if (r->cache_used < RESOLVER_CACHE && (r->cache_used == 0 || first->expires > now))
+        return &r->cache[r->cache_used++];
+    return first;
+}
+
+static void cache_put(struct resolver *r, const struct dns_name *name, uint16_t type, const struct addr *addresses,
+                      unsigned count, int error, uint64_t expires, uint64_t now)
+{
+    struct cached *place = cache_place(r, name, type, now);
+
+    *place = (struct cached){.type = type, .count = (uint8_t)count, .error = error, .expires = expires, .name = *name};
     if (count)
         memcpy(place->addresses, addresses, count * sizeof *addresses);
 }
@@ -187,6 +193,15 @@ static void query_end(struct query *q)
     q->stream_length = 0;
 }
 
+/* How long a result holds is said by what was found, or when nothing was, by what said so. */
+static void lookup_expires(struct lookup *l, int error, uint64_t expires)
+{
+    if (error)
+        l->negative = MIN(l->negative, expires);
+    else
+        l->expires = MIN(l->expires, expires);
+}
+
 /* The query's answer is known: the lookup gets it, and is done when it was the last one. */
 static void query_done(struct resolver *r, struct query *q, int error, uint64_t expires, uint64_t now)
 {
@@ -194,7 +209,7 @@ static void query_done(struct resolver *r, struct query *q, int error, uint64_t 
 
     query_end(q);
     l->error[family_of(q->type)] = error;
-    l->expires = MIN(l->expires, expires);
+    lookup_expires(l, error, expires);
     if (--l->waiting == 0) {
         l->done = true;
         return;
@@ -288,10 +303,17 @@ static void query_answer(struct resolver *r, struct query *q, const uint8_t *byt
         r->preferred = q->server;
         query_send(r, q, false, now);
         return;
-    case DNS_FOUND: break;
-    case DNS_NO_NAME: error = -ENOENT; break;
-    case DNS_NO_DATA: error = -ENODATA; break;
-    default: query_retry(r, q, -EREMOTEIO, now); return;
+    case DNS_FOUND:
+        break;
+    case DNS_NO_NAME:
+        error = -ENOENT;
+        break;
+    case DNS_NO_DATA:
+        error = -ENODATA;
+        break;
+    default:
+        query_retry(r, q, -EREMOTEIO, now);
+        return;
     }
     r->preferred = q->server;
     uint64_t expires = now + MIN(answer.ttl, error ? negative_max : positive_max) * second;
@@ -301,7 +323,7 @@ static void query_answer(struct resolver *r, struct query *q, const uint8_t *byt
     if (q->hops)
         expires = MIN(expires, l->expires);
     if (expires > now)
-        cache_put(r, &l->name, q->type, answer.addresses, answer.count, error, expires);
+        cache_put(r, &l->name, q->type, answer.addresses, answer.count, error, expires, now);
     query_done(r, q, error, expires, now);
 }
 
@@ -407,8 +429,13 @@ int resolver_lookup(struct resolver *r, const char *text, size_t n, uint16_t por
     if (number == RESOLVER_LOOKUPS)
         return -EBUSY;
     struct lookup *l = &r->lookups[number];
-    *l = (struct lookup){
-        .active = true, .flags = (uint8_t)flags, .port = port, .context = context, .name = name, .expires = UINT64_MAX};
+    *l = (struct lookup){.active = true,
+                         .flags = (uint8_t)flags,
+                         .port = port,
+                         .context = context,
+                         .name = name,
+                         .expires = UINT64_MAX,
+                         .negative = UINT64_MAX};
     r->stats.lookups++;
     bool known_host = !is_literal && resolver_names_has(&r->names, &name);
     bool asked[2] = {false, false};
@@ -428,7 +455,7 @@ int resolver_lookup(struct resolver *r, const char *text, size_t n, uint16_t por
             if (c) {
                 r->stats.cache_hits++;
                 lookup_known(l, family, c->addresses, c->count, c->error);
-                l->expires = MIN(l->expires, c->expires);
+                lookup_expires(l, c->error, c->expires);
             }
         }
     }
@@ -465,6 +492,7 @@ static void lookup_result(struct lookup *l, struct resolver_result *result)
     }
     if (result->count)
         return;
+    result->expires = l->negative;
     /* No such name is no such name for both; a server that could not say outweighs one that said "no". */
     int a = l->flags & RESOLVER_IPV4 ? l->error[0] : l->error[1];
     int b = l->flags & RESOLVER_IPV6 ? l->error[1] : l->error[0];

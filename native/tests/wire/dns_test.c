@@ -21,7 +21,11 @@ static void names(void)
 
     n = name("Www.Example.COM.");
     CHECK_EQ(n.length, 17);
-    CHECK_MEM(n.bytes, "\x03www\x07" "example\x03" "com", 17);
+    CHECK_MEM(n.bytes,
+              "\x03www\x07"
+              "example\x03"
+              "com",
+              17);
     CHECK_EQ(dns_name_format(&n, out), 15);
     CHECK_STR(out, "www.example.com");
     n = name("_x-1.a");
@@ -35,7 +39,7 @@ static void names(void)
     text[63] = text[127] = text[191] = '.';
     CHECK_EQ(dns_name_parse(&n, text, 253), 0);
     CHECK_EQ(n.length, 255);
-    CHECK_EQ(dns_name_format(&n, out), 251); /* cut where four more characters might not fit */
+    CHECK_EQ(dns_name_format(&n, out), 253);
     CHECK_EQ(dns_name_parse(&n, text, 254), -EINVAL);
 }
 
@@ -112,7 +116,9 @@ static void answers(void)
     CHECK_EQ(answer.addresses[0].family, 4);
     /* 2: an alias behind its target, in upper case, the address first */
     begin(0x8180, 2, 0);
-    record("\x01" "Y\x00", 3, DNS_A, 300, "\xc0\x00\x02\x01", 4);
+    record("\x01"
+           "Y\x00",
+           3, DNS_A, 300, "\xc0\x00\x02\x01", 4);
     record(SELF, DNS_CNAME, 30, "\x01y\x00", 3);
     CHECK_EQ(parse(), DNS_FOUND);
     CHECK_EQ(answer.ttl, 30);
