@@ -204,7 +204,10 @@ class Net:
 
     def rules(self) -> list[int]:
         return sorted(
-            r["priority"] for f in ("-4", "-6") for r in self.json(f"{f} rule show") if r.get("protocol") == str(PROTOCOL)
+            r["priority"]
+            for f in ("-4", "-6")
+            for r in self.json(f"{f} rule show")
+            if r.get("protocol") == str(PROTOCOL)
         )
 
 
@@ -331,7 +334,9 @@ def test_secondary_address_survives_its_primary(net: Net) -> None:
     """The kernel deletes an IPv4 address's secondaries with it."""
     with net.driver() as engine:
         engine.do("tun wg0", "apply " + net.plan("address=10.7.0.2/24 dev wg0", "link=wg0 up"))
-        engine.do("apply " + net.plan("address=10.7.0.3/24 dev wg0", "link=wg0 up", "route=10.8.0.0/24 dev wg0 src 10.7.0.3"))
+        engine.do(
+            "apply " + net.plan("address=10.7.0.3/24 dev wg0", "link=wg0 up", "route=10.8.0.0/24 dev wg0 src 10.7.0.3")
+        )
         addresses = next(x for x in net.json("address show") if x["ifname"] == "wg0")["addr_info"]
         assert [a["local"] for a in addresses if a["family"] == "inet"] == ["10.7.0.3"]
         assert net.ours() == ["unicast 10.8.0.0/24 main"]
@@ -398,7 +403,10 @@ def test_another_fv_in_the_namespace_is_left_alone(net: Net) -> None:
     with net.driver("one") as one, net.driver("two") as two:
         assert (one.greeting, two.greeting) == ("ok alone=1", "ok alone=0")
         one.do("tun wg0", "apply " + net.plan(*GUARDED))
-        two.do("tun wg1", "apply " + net.plan("link=wg1 up", "route=default dev wg1 table 600", "route=-4 blackhole 192.0.2.0/24"))
+        two.do(
+            "tun wg1",
+            "apply " + net.plan("link=wg1 up", "route=default dev wg1 table 600", "route=-4 blackhole 192.0.2.0/24"),
+        )
         two.kill()
         with net.driver("two") as again:
             assert again.greeting == "ok alone=0"
