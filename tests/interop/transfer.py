@@ -28,7 +28,7 @@ def content(size: int) -> bytes:
 
 
 def tcp(
-    source: Host, target: Host, address: str, size: int, *, seconds: float = 30, half: Callable[[], None] | None = None
+    source: Host, target: Host, address: str, size: int, *, seconds: float = 15, half: Callable[[], None] | None = None
 ) -> None:
     """Sends `size` bytes from source to target, and their hash back. half() is called in mid-transfer."""
     server = target.open_socket(_family(address), socket.SOCK_STREAM)
@@ -81,7 +81,7 @@ def udp(
     *,
     datagram: int = 1200,
     segments: int = 1,
-    seconds: float = 30,
+    seconds: float = 15,
     half: Callable[[], None] | None = None,
 ) -> None:
     """Sends `size` bytes in numbered datagrams, resends what is not acknowledged, and compares hashes.
