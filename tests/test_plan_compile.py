@@ -107,3 +107,11 @@ def test_ceilings_add_up() -> None:
     assert items[-1].what == "total"
     assert items[-1].bytes == sum(item.bytes for item in items[:-1])
     assert any(item.what == "leases" and item.bytes == 16 << 20 for item in items)
+
+
+def test_two_whole_hosts() -> None:
+    one = PEER.format(key=KEY, other=OTHER, address="192.0.2.1").replace("10.0.0.0/8", "0.0.0.0/0")
+    two = one.replace('"wg0"', '"wg1"').replace(KEY, "aGRnZmhqa2xpdXl0cmV3cXpYY3ZibmFzZGZnaGprbHA=")
+    with pytest.raises(FvError, match="two endpoints take everything") as caught:
+        compile_plan(loaded(one + two), FACTS)
+    assert caught.value.where.key == "endpoints[1].peers"

@@ -16,6 +16,7 @@ from fv.errors import FvError, raise_all, unknown_hint
 from fv.keys import parse_key, public_of
 
 T = TypeVar("T")
+RESOLVERS = 4  # name servers that the engine's resolver knows (native/flow/resolver.h)
 
 
 def check(loaded: Loaded) -> None:
@@ -75,6 +76,8 @@ class _Check:
             self.wrong(
                 ("engine", "cpu"), f"{len(engine.cpu)} CPUs for {workers} workers", "name one CPU for each worker"
             )
+        if len(engine.resolver) > RESOLVERS:
+            self.wrong(("engine", "resolver"), f"{len(engine.resolver)} servers", f"at most {RESOLVERS}")
         for index, server in enumerate(engine.resolver):
             self.take(("engine", "resolver", index), lambda server=server: values.address(server))  # type: ignore[misc]
 

@@ -154,15 +154,9 @@ def _fits_together(loaded: Loaded) -> None:
                               where=loaded.document.where(("gateway", "destinations", index)),
                               hint="add it to that peer's allowed_ips")  # fmt: skip
         return
-    whole = [
-        index
-        for index, one in enumerate(config.endpoints)
-        if one.routes == "auto"
-        and network.has_tun(config, one)
-        and any(net.prefixlen == 0 for net in network.taken(one))
-    ]
+    whole = [index for index, one in enumerate(config.endpoints) if network.needs_policy(config, one)]
     if len(whole) > 1:
-        raise FvError("two endpoints take everything (0.0.0.0/0 or ::/0)",
+        raise FvError("two endpoints take everything (0.0.0.0/0 or ::/0), or a peer's own address",
                       where=loaded.document.where(("endpoints", whole[1], "peers")),
                       hint='set routes = "off" in one of them')  # fmt: skip
 

@@ -86,10 +86,18 @@ def policy(config: Config) -> Policy | None:
             gateway.priority,
         )
     for endpoint in config.endpoints:
-        default = any(network.prefixlen == 0 for network in taken(endpoint))
-        if default and endpoint.routes == "auto" and has_tun(config, endpoint):
+        if needs_policy(config, endpoint):
             return Policy(endpoint, (f"not fwmark {MARK:#x}",), (), False, True, False)
     return None
+
+
+def needs_policy(config: Config, endpoint: WireGuardEndpoint) -> bool:
+    """Whether its routes must not stand in main: a default route would take the host's whole way out, and a route over
+    a peer's own address would take the tunnel's outer packets into the tunnel."""
+    if endpoint.routes != "auto" or not has_tun(config, endpoint):
+        return False
+    outer = [address for peer in endpoint.peers if (address := _literal(peer.address)) is not None]
+    return any(net.prefixlen == 0 or any(address in net for address in outer) for net in taken(endpoint))
 
 
 def _selectors(gateway: Gateway) -> tuple[str, ...]:
@@ -168,12 +176,15 @@ def _outer(chosen: Policy, facts: Facts) -> list[str]:
 
 
 def _addresses(host: str, facts: Facts) -> list[str]:
-    if not host:
-        return [""]
+    literal = _literal(host)
+    return [str(literal)] if literal is not None else list(facts.names.get(host, ("",)))
+
+
+def _literal(host: str) -> values.Address | None:
     try:
-        return [str(ipaddress.ip_address(values.host(host)))]
+        return ipaddress.ip_address(host.strip("[]"))
     except ValueError:
-        return list(facts.names.get(host, ("",)))
+        return None
 
 
 def _slashed(name: str) -> str:
