@@ -4,6 +4,8 @@ import contextlib
 import errno
 import pathlib
 import socket
+import threading
+import time
 from collections.abc import Callable
 
 from pyroute2 import IPRoute, NetlinkError  # type: ignore[import-untyped]
@@ -14,6 +16,7 @@ from fv.errors import FvError
 from fv.plan.facts import Facts, Link, Route
 
 MAIN = 254
+LOOK_UP = 3.0  # seconds
 PROTOCOL = 157  # routing protocol number of what the engine sets (native/io/netlink.h)
 ANY4 = "0.0.0.0"  # noqa: S104 - a destination, nothing is bound
 
@@ -30,7 +33,7 @@ def gather(config: Config, *, resolve: bool = True) -> Facts:
     return Facts(
         links=tuple(links.values()),
         routes=routes,
-        names={name: found for name in names if (found := _look_up(name))} if resolve else {},
+        names=_look_up(names) if resolve else {},
         strict_reverse=tuple(link.name for link in links.values() if _effective(link.name, "rp_filter") == 1),
         accept_ra=tuple(
             link.name
@@ -59,17 +62,31 @@ def _effective(name: str, knob: str) -> int:
     return max(int(text) for text in found if text.isdigit()) if any(text.isdigit() for text in found) else 0
 
 
-def _look_up(name: str) -> tuple[str, ...]:
+def _look_up(names: list[str]) -> dict[str, tuple[str, ...]]:
+    """Addresses of host names, side by side, within LOOK_UP seconds: at boot there may be no name server yet, and the
+    engine resolves for itself; here it is only for the MTU."""
+    found: dict[str, tuple[str, ...]] = {}
+
+    def one(name: str) -> None:
+        with contextlib.suppress(OSError, UnicodeError):
+            answers = socket.getaddrinfo(name, None, type=socket.SOCK_DGRAM)
+            found[name] = tuple(dict.fromkeys(str(entry[4][0]) for entry in answers))
+
+    threads = [threading.Thread(target=one, args=(name,), daemon=True) for name in names if not _is_address(name)]
+    for thread in threads:
+        thread.start()
+    deadline = time.monotonic() + LOOK_UP
+    for thread in threads:
+        thread.join(max(0.0, deadline - time.monotonic()))
+    return dict(sorted(found.items()))
+
+
+def _is_address(name: str) -> bool:
     try:
-        values.address(name)
+        values.address(name.strip("[]"))
     except ValueError:
-        pass
-    else:
-        return ()
-    with contextlib.suppress(OSError):
-        found = socket.getaddrinfo(name, None, type=socket.SOCK_DGRAM)
-        return tuple(dict.fromkeys(str(entry[4][0]) for entry in found))
-    return ()
+        return False
+    return True
 
 
 def _links(netlink: IPRoute) -> dict[int, Link]:

@@ -219,3 +219,63 @@ def test_whole_host_through_the_tunnel(tmp_path: pathlib.Path, fvd: pathlib.Path
     assert "packets of 1420 bytes pass both ways to 10.7.0.1" in done.stdout
     assert '"handshake_age": ' in done.stdout
     assert "BAD" not in done.stdout
+
+
+HOPS = """
+set -e
+name=$1 a=$1-a b=$1-b c=$1-c folder=$2
+end() {
+    set +e
+    for side in a b c; do ip netns exec $name-$side "$PYTHON" -m fv down "$folder/$side.toml" >/dev/null 2>&1; done
+    for side in a b c; do ip netns del $name-$side; done
+}
+trap end EXIT
+for host in $a $b $c; do ip netns add $host; ip -n $host link set lo up; done
+ip -n $a link add eth0 type veth peer name eth0 netns $b
+ip -n $b link add eth1 type veth peer name eth0 netns $c
+for end in "$a eth0 192.0.2.1" "$b eth0 192.0.2.2" "$b eth1 198.51.100.1" "$c eth0 198.51.100.7"; do
+    set -- $end
+    ip -n $1 address add $3/24 dev $2
+    ip -n $1 link set $2 up
+done
+ip -n $c address add 203.0.113.80/32 dev lo
+# The exit answers to the entry's tunnel network, which is behind the entry host; the client has no route to the exit.
+ip -n $c route add 10.8.0.0/24 via 198.51.100.1
+ip netns exec $b sysctl -qw net.ipv4.ip_forward=1
+for side in c b a; do
+    ip netns exec $name-$side "$PYTHON" -m fv up "$folder/$side.toml"
+done
+ip -n $a link show dev fvhop-exit | grep -q 'mtu 1340'
+! ip -n $a link show dev fvhop-entry 2>/dev/null
+ip netns exec $a ping -q -c 2 -i 0.2 -W 3 -M do -s 1312 203.0.113.80
+# What leaves the client goes to the entry only.
+ip netns exec $a wg show fvhop-exit transfer
+echo the end
+"""
+
+
+@pytest.mark.needs("root", "tun", "ip", "ping", "wg")
+def test_a_tunnel_in_a_tunnel(tmp_path: pathlib.Path, fvd: pathlib.Path) -> None:
+    """Two hops from one configuration: the entry has no interface, the exit's MTU is the entry's less 80."""
+    made = {name: generate_private() for name in ("entry", "exit", "server b", "server c")}
+
+    def block(tag: str, address: str, key: str, peer: str, allowed: str, extra: str = "", reach: str = "") -> str:
+        return (
+            f'[[endpoints]]\ntype = "wireguard"\ntag = "{tag}"\naddress = "{address}"\n'
+            f'private_key = "{show_key(made[key])}"\n{extra}\n[[endpoints.peers]]\n'
+            f'public_key = "{show_key(public_of(made[peer]))}"\nallowed_ips = ["{allowed}"]\n{reach}\n'
+        )
+
+    to_b, to_c = 'address = "192.0.2.2"\nport = 51820', 'address = "198.51.100.7"\nport = 51820'
+    listen = "listen_port = 51820"
+    files = {
+        "a": block("fvhop-entry", "10.8.0.2/32", "entry", "server b", "0.0.0.0/0", reach=to_b)
+        + block("fvhop-exit", "10.9.0.2/32", "exit", "server c", "0.0.0.0/0", 'detour = "fvhop-entry"', to_c),
+        "b": block("fvhop-b", "10.8.0.1/24", "server b", "entry", "10.8.0.2/32", listen),
+        "c": block("fvhop-c", "10.9.0.1/24", "server c", "exit", "10.9.0.2/32", listen),
+    }
+    for side, text in files.items():
+        engine = f'[engine]\nstate = ""\ncontrol = "{tmp_path}/{side}.sock"\n'
+        (tmp_path / f"{side}.toml").write_text(text + engine)
+    done = shell(HOPS, f"fvhop{os.getpid()}", str(tmp_path), fvd=fvd, namespace=False)
+    assert done.stdout.endswith("the end\n"), (done.stdout, done.stderr)
