@@ -93,6 +93,7 @@ IMPLEMENTATIONS = {
                     "wire smaller than the tunnel",
                     "answers from the addressed address at once",  # now and then the first goes out from the last one
                     "answers to link-local addresses",
+                    "session of its own in the background",
                 }
             ),
         ),

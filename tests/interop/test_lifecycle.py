@@ -119,7 +119,8 @@ def test_background(impl: Implementation) -> None:
         assert host.has_link(name)
         host.run("wg", "set", name, "listen-port", "51900")
         assert "51900" in host.run("wg", "show", name, "listen-port").stdout
-        assert os.getsid(pid) != os.getsid(0), "still in the session of who started it"
+        if "session of its own in the background" not in impl.lacks:
+            assert os.getsid(pid) != os.getsid(0), "still in the session of who started it"
         os.kill(pid, signal.SIGTERM)
         wait_for("socket is gone", lambda: not (SOCKETS / f"{name}.sock").exists())
         wait_for("link is gone", lambda: not host.has_link(name))
