@@ -16,7 +16,9 @@ RESTRICTIONS = ("udp_gro", "udp_segment", "tun_uso")
 class Implementation:
     name: str
     title: str
-    kind: str  # process: a program with a UAPI socket; kernel: a link type; none: no tunnel at all
+    # process: a program with a UAPI socket; raw: one that is told everything by its arguments; kernel: a link type;
+    # none: no tunnel at all
+    kind: str
     program: str = ""  # looked up in binary folders, then in PATH
     arguments: tuple[str, ...] = ("-f", "{name}")
     environment: tuple[tuple[str, str], ...] = ()
@@ -27,6 +29,7 @@ class Implementation:
     # "filter": the system calls that ask for the feature fail (lab/restrict.py), or "": not at all.
     restrict: str = "filter"
     path: str = ""  # in machine.PATHS: ours
+    bench: str = "impls"  # floor: no implementation of WireGuard, run by `lab floor` only
 
 
 IMPLEMENTATIONS = (
@@ -65,6 +68,25 @@ IMPLEMENTATIONS = (
     ),
     Implementation(name="kernel", title="kernel module", kind="kernel", restrict=""),
     Implementation(name="none", title="no tunnel", kind="none", restrict=""),
+    Implementation(
+        name="copying",
+        title="a tunnel that only copies",
+        kind="raw",
+        program="native/tests/bench/floor_tunnel",
+        arguments=("{name}", "{local}", "{remote}", "copy"),
+        restrict="",
+        bench="floor",
+    ),
+    Implementation(
+        name="sealing",
+        title="a tunnel that only seals",
+        kind="raw",
+        program="native/tests/bench/floor_tunnel",
+        arguments=("{name}", "{local}", "{remote}", "seal"),
+        restrict="",
+        path="crypto",
+        bench="floor",
+    ),
 )
 
 BY_NAME = {implementation.name: implementation for implementation in IMPLEMENTATIONS}
@@ -104,6 +126,8 @@ def missing(implementation: Implementation) -> str:
 
 
 def version(implementation: Implementation) -> str:
+    if implementation.kind == "raw":
+        return "fv's own"
     if implementation.kind != "process":
         return machine.kernel()
     program = find(implementation)

@@ -66,7 +66,7 @@ def split(words: str) -> list[str]:
 
 
 def variants(args: argparse.Namespace) -> list[Variant]:
-    names = split(args.impls) or list(implementations.BY_NAME)
+    names = split(args.impls) or [i.name for i in implementations.IMPLEMENTATIONS if i.bench == "impls"]
     for name in names:
         if name not in implementations.BY_NAME:
             raise LabError(
@@ -179,12 +179,16 @@ def describe(row: dict[str, object]) -> str:
 
 
 def run(args: argparse.Namespace) -> int:
+    return run_bench("impls", args)
+
+
+def run_bench(bench: str, args: argparse.Namespace) -> int:
     profile = PROFILES[args.profile]
     samples, seconds = args.samples or profile.samples, args.seconds or profile.seconds
     todo = cells.select(split(args.cells))
     places = chosen_topologies(args)
     topology.leftovers(PREFIX)
-    common = common_columns("impls", args, str(time.time_ns() // 1_000_000))
+    common = common_columns(bench, args, str(time.time_ns() // 1_000_000))
     usable: list[Variant] = []
     skipped: list[str] = []
     for variant in variants(args):
@@ -211,7 +215,7 @@ def run(args: argparse.Namespace) -> int:
     print_medians(results)
     for line in skipped:
         print(f"SKIPPED {line}")
-    print(f"impls: {len(usable)} run, {len(skipped)} skipped, {failures} cells failed; log: {args.log}")
+    print(f"{bench}: {len(usable)} run, {len(skipped)} skipped, {failures} cells failed; log: {args.log}")
     return 1 if failures else 0
 
 

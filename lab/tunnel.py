@@ -154,7 +154,9 @@ class Tunnel:
             raise LabError(implementations.missing(implementation), where=implementation.name)
         arguments, environment = implementations.thread_words(implementation, self.threads)
         environment |= dict(implementation.environment)
-        command = [str(program), *arguments, *(word.format(name=side.link) for word in implementation.arguments)]
+        local, remote = (WIRE_A, WIRE_B) if side is self.a else (WIRE_B, WIRE_A)
+        words = {"name": side.link, "local": local, "remote": remote}
+        command = [str(program), *arguments, *(word.format(**words) for word in implementation.arguments)]
         if self.restriction and implementation.restrict == "filter":
             command = [sys.executable, str(HERE / "restrict.py"), self.restriction, "--", *command]
         elif self.restriction:
@@ -164,12 +166,15 @@ class Tunnel:
         try:
             process.wait_until(
                 f"link {side.link} with its UAPI socket",
-                lambda: (UAPI / f"{side.link}.sock").exists() and topology.has_link(side.namespace, side.link),
+                lambda: self._has_socket(side) and topology.has_link(side.namespace, side.link),
                 10,
                 alive=side.program,
             )
         except LabError as error:
             raise LabError(f"{error.what}: {side.told()}", where=implementation.name) from None
+
+    def _has_socket(self, side: Side) -> bool:
+        return self.implementation.kind == "raw" or (UAPI / f"{side.link}.sock").exists()
 
     def _configure(self) -> None:
         keys = self.keys
@@ -182,11 +187,12 @@ class Tunnel:
             ),
         )
         for side, text, tunnel_address in sides:
-            path = Path(self.folder.name) / f"{side.link}.conf"
-            path.touch(mode=0o600)
-            path.write_text(text)
-            process.run_in(side.namespace, "wg", "setconf", side.link, str(path))
-            path.unlink()
+            if self.implementation.kind != "raw":
+                path = Path(self.folder.name) / f"{side.link}.conf"
+                path.touch(mode=0o600)
+                path.write_text(text)
+                process.run_in(side.namespace, "wg", "setconf", side.link, str(path))
+                path.unlink()
             topology.address(side.namespace, side.link, tunnel_address, 24, self.mtu)
         for network in self.place.behind_a:
             topology.route(self.b.namespace, network, link=self.b.link)
