@@ -143,7 +143,7 @@ GOOD = f"plan=1\nneeds=wireguard\n\n[wireguard wg0]\nprivate_key={KEY}\n"
         ("plan=1\nplan=1\n", 2, "before any section"),
         ("plan=1\n[engin]\n", 2, "did you mean 'engine'"),
         ("plan=1\n[engine]\nworkerz=1\n", 3, "did you mean 'workers'"),
-        ("plan=1\n[engine]\nworkers=0\n", 3, "number from 1 to 64"),
+        ("plan=1\n[engine]\nworkers=0\n", 3, "number from 1 to 16"),
         ("plan=1\n[engine]\nworkers=1\nworkers=1\n", 4, "a second time"),
         ("plan=1\n[engine]\n[engine]\n", 3, "a second time"),
         ("plan=1\n[engine x]\n", 2, "has no name"),

@@ -46,7 +46,7 @@ class WireGuardEndpoint(Table, frozen=True, tag_field="type", tag="wireguard"):
     mtu: int | str = "auto"
     listen_port: Port = 0
     udp_timeout: str = ""
-    workers: Annotated[int, Meta(ge=0, le=64)] = 0
+    workers: Annotated[int, Meta(ge=0, le=16)] = 0
     detour: str = ""
     routing_mark: int | str = 0
     # fv's own: what of allowed_ips becomes routes. auto as wg-quick's Table, off, or a table's number.
@@ -59,7 +59,7 @@ class Log(Table, frozen=True):
 
 
 class Engine(Table, frozen=True):
-    workers: Annotated[int, Meta(ge=0, le=64)] = 0
+    workers: Annotated[int, Meta(ge=0, le=16)] = 0
     cpu: tuple[Annotated[int, Meta(ge=0, le=4095)], ...] = ()
     memory: int | str = "16MiB"
     log_level: Literal["", "error", "warning", "info", "debug"] = ""

@@ -151,7 +151,7 @@ _LINE = _matching("words", r"\S+( \S+)*", "words separated by single spaces", em
 # fmt: off
 SECTIONS: tuple[SectionType, ...] = (
     SectionType("engine", False, "The process itself.", (
-        Key("workers", _integer(1, 64), "threads that move packets", "1"),
+        Key("workers", _integer(1, 16), "threads that move packets", "1"),
         Key("cpu", _CPUS, "CPU that worker i is pinned to, i-th in the list; empty: not pinned"),
         Key("memory", _integer(1 << 18, 1 << 40), "budget of all leases, bytes", "16777216"),
         Key("log_level", _one_of("error", "warning", "info", "debug"), "least urgent message that is written", "info"),
