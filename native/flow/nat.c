@@ -96,7 +96,7 @@ void nat_rewrite_address(uint8_t *packet, uint8_t version, bool dst, const uint8
 }
 
 void nat_rewrite(uint8_t *packet, const struct ip_view *v, bool dst, const uint8_t *address, uint16_t port,
-    bool partial)
+                 bool partial)
 {
     size_t len = ip_addr_len(v->version);
     const uint8_t *old = dst ? ip_dst(v->version, packet) : ip_src(v->version, packet);

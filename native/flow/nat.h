@@ -59,7 +59,7 @@ enum nat_verdict {
 #define X(name, text) name,
     NAT_VERDICTS(X)
 #undef X
-    NAT_VERDICT_COUNT
+        NAT_VERDICT_COUNT
 };
 const char *nat_verdict_name(enum nat_verdict v);
 

@@ -75,7 +75,7 @@ static enum nat_verdict follow(const struct nat_fragment *f, uint8_t *packet, co
 }
 
 void nat_fragment_first(struct nat *n, const struct nat_fragment_key *key, uint8_t *packet, const struct ip_view *v,
-    enum nat_verdict verdict)
+                        enum nat_verdict verdict)
 {
     struct nat_fragment *f = remember(n, key);
     f->verdict = (uint8_t)verdict;

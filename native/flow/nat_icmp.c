@@ -7,7 +7,7 @@
 /* dst: which address of the error and which end of the embedded packet's opposite: an error that goes in has its dst and
  * the embedded src replaced, one that goes out its src and the embedded dst. */
 static void translate(uint8_t *p, const struct ip_view *v, const struct ip_view *inner, bool in, const uint8_t *address,
-    uint16_t port)
+                      uint16_t port)
 {
     uint8_t *embedded = p + v->inner, *field = p + v->l4 + 2;
     size_t embedded_len = v->length - v->inner, len = ip_addr_len(v->version);

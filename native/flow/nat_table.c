@@ -202,8 +202,9 @@ static void mapping_end(struct nat *n, uint32_t i)
     n->stats.mappings--;
 }
 
-void nat_session_end(struct nat *n, uint32_t i)
+void nat_session_end(struct nat *n, uint32_t session)
 {
+    uint32_t i = session;
     struct nat_session *s = &n->session[i];
     struct nat_mapping *m = &n->mapping[s->mapping];
     uint32_t *at = &n->remote[remote_slot(n, key_of(n, s), m->family, s->remote)];
@@ -354,7 +355,7 @@ static uint8_t first_class(uint8_t protocol)
 }
 
 uint32_t nat_session_open(struct nat *n, uint8_t family, uint8_t protocol, const uint8_t *inside, uint16_t inside_port,
-    const uint8_t *remote, uint16_t remote_port, bool own, enum nat_verdict *why)
+                          const uint8_t *remote, uint16_t remote_port, bool own, enum nat_verdict *why)
 {
     make_room(n); /* first: it may end the very mapping that is looked for */
     uint32_t i = nat_mapping_inside(n, family, protocol, inside, inside_port);
@@ -380,7 +381,7 @@ uint32_t nat_session_open(struct nat *n, uint8_t family, uint8_t protocol, const
 }
 
 uint32_t nat_session_other(struct nat *n, uint8_t family, uint8_t protocol, const uint8_t *inside,
-    const uint8_t *remote)
+                           const uint8_t *remote)
 {
     make_room(n);
     uint32_t i = mapping_begin(n, family, protocol, inside, 0);

@@ -17,7 +17,7 @@ enum nat_class {
 #define X(name, seconds) NAT_CLASS_##name,
     NAT_CLASSES(X)
 #undef X
-    NAT_CLASS_COUNT
+        NAT_CLASS_COUNT
 };
 
 /* What a session has seen. */
@@ -106,10 +106,10 @@ bool nat_mapping_knows(const struct nat *n, uint32_t mapping, const uint8_t *rem
 
 /* A session from inside, its mapping with it where that is new. 0: *why says why not. own: the gateway's. */
 uint32_t nat_session_open(struct nat *n, uint8_t family, uint8_t protocol, const uint8_t *inside, uint16_t inside_port,
-    const uint8_t *remote, uint16_t remote_port, bool own, enum nat_verdict *why);
+                          const uint8_t *remote, uint16_t remote_port, bool own, enum nat_verdict *why);
 /* One of a protocol without ports. */
 uint32_t nat_session_other(struct nat *n, uint8_t family, uint8_t protocol, const uint8_t *inside,
-    const uint8_t *remote);
+                           const uint8_t *remote);
 /* A packet has passed: state, class, time. tcp_flags: 0 for others. */
 void nat_session_touch(struct nat *n, uint32_t session, bool out, uint8_t tcp_flags);
 void nat_session_end(struct nat *n, uint32_t session);
@@ -122,7 +122,7 @@ uint64_t nat_table_next(const struct nat *n); /* when the next one expires, ns *
 /* Replaces src (dst) and its port in a packet or in the part of one inside an ICMP error (what is cut off is not
  * corrected), with IP and transport checksums. port is the identifier of an echo and ignored for protocols without. */
 void nat_rewrite(uint8_t *packet, const struct ip_view *v, bool dst, const uint8_t *address, uint16_t port,
-    bool partial);
+                 bool partial);
 /* The address alone, and the IPv4 header checksum. */
 void nat_rewrite_address(uint8_t *packet, uint8_t version, bool dst, const uint8_t *address);
 static inline const uint8_t *nat_source(const struct nat *n, uint8_t family)
@@ -141,7 +141,7 @@ enum nat_verdict nat_icmp_out(struct nat *n, uint8_t *packet, const struct ip_vi
 void nat_fragment_key(struct nat_fragment_key *key, const uint8_t *packet, const struct ip_view *v, bool out);
 /* The first fragment became `verdict` (packet is rewritten already): those that follow will, and those held do. */
 void nat_fragment_first(struct nat *n, const struct nat_fragment_key *key, uint8_t *packet, const struct ip_view *v,
-    enum nat_verdict verdict);
+                        enum nat_verdict verdict);
 enum nat_verdict nat_fragment_next(struct nat *n, uint8_t *packet, const struct ip_view *v, bool out);
 void nat_fragment_expire(struct nat *n);
 

@@ -65,8 +65,14 @@ static void step(struct nat *n, uint64_t now, uint8_t kind, uint8_t *p, size_t l
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n);
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
 {
-    struct nat_config c = {.source4_set = true, .source6_set = true, .source4 = {10, 9, 0, 2},
-                           .source6 = {0xfd, 9, [15] = 2}, .lan_count = 2, .entries = 16, .mss4 = 1300, .mss6 = 1280,
+    struct nat_config c = {.source4_set = true,
+                           .source6_set = true,
+                           .source4 = {10, 9, 0, 2},
+                           .source6 = {0xfd, 9, [15] = 2},
+                           .lan_count = 2,
+                           .entries = 16,
+                           .mss4 = 1300,
+                           .mss6 = 1280,
                            .seed = 7};
     prefix_parse(&c.lan[0], "10.1.0.0/16", 11);
     prefix_parse(&c.lan[1], "fd01::/16", 9);

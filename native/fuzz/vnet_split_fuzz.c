@@ -13,7 +13,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
     memcpy(packet, data + VNET_HEADER_LEN, len);
     struct vnet_split s;
     if (vnet_split_begin(&s, data, packet, len) == VNET_OK) {
-        if (s.segment_max > len)
+        if (s.segment_max > len || s.segment_max < 20)
             abort();
         segment = malloc(s.segment_max);
         size_t payload = 0, one;

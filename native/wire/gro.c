@@ -76,8 +76,8 @@ static enum kind look(struct candidate *c, unsigned flags, size_t n)
         c->tcp = true;
         c->payload = c->l4 + header;
         c->ends = l4[13] & TCP_PSH;
-        c->joinable = flags & GRO_TCP && header >= 20 && header < left && !(l4[12] & 15) &&
-                      (l4[13] & ~TCP_PSH) == TCP_ACK;
+        c->joinable =
+            flags & GRO_TCP && header >= 20 && header < left && !(l4[12] & 15) && (l4[13] & ~TCP_PSH) == TCP_ACK;
         return KIND_FLOW;
     }
     if (protocol == IP_PROTO_UDP && left >= 8) {
@@ -206,8 +206,8 @@ static void append(struct gro *g, unsigned at, const struct candidate *c)
     struct gro_output *o = &g->output[f->output];
     uint32_t size = c->length - c->payload;
     unsigned i = g->packet_count++;
-    g->packet[i] = (struct gro_packet){
-        .data = c->p, .length = c->length, .next = GRO_NONE, .payload = (uint16_t)c->payload};
+    g->packet[i] =
+        (struct gro_packet){.data = c->p, .length = c->length, .next = GRO_NONE, .payload = (uint16_t)c->payload};
     g->packet[f->last].next = (uint16_t)i;
     f->last = (uint16_t)i;
     f->length += size;
@@ -263,7 +263,9 @@ static void patch_head(const struct gro *g, const struct gro_output *o, uint8_t 
     bool tcp = p[six ? 6 : 9] == IP_PROTO_TCP;
     struct vnet_header h = {
         .flags = VNET_NEEDS_CSUM,
-        .gso_type = !tcp ? VNET_UDP_L4 : six ? VNET_TCP6 : VNET_TCP4,
+        .gso_type = !tcp  ? VNET_UDP_L4
+                    : six ? VNET_TCP6
+                          : VNET_TCP4,
         .hdr_len = head->payload,
         .gso_size = (uint16_t)(head->length - head->payload),
         .csum_start = (uint16_t)l4,

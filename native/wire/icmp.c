@@ -5,11 +5,8 @@
 static const struct {
     uint8_t type4, code4, type6, code6;
 } codes[] = {
-    [ICMP_TOO_BIG] = {3, 4, 2, 0},
-    [ICMP_NO_ROUTE] = {3, 1, 1, 0},
-    [ICMP_ADDRESS] = {3, 1, 1, 3},
-    [ICMP_PROHIBITED] = {3, 13, 1, 1},
-    [ICMP_TIME] = {11, 0, 3, 0},
+    [ICMP_TOO_BIG] = {3, 4, 2, 0},     [ICMP_NO_ROUTE] = {3, 1, 1, 0}, [ICMP_ADDRESS] = {3, 1, 1, 3},
+    [ICMP_PROHIBITED] = {3, 13, 1, 1}, [ICMP_TIME] = {11, 0, 3, 0},
 };
 
 /* One host, that can be answered: not unspecified, multicast, broadcast; for IPv4 not loopback either. */
@@ -34,7 +31,7 @@ static bool may_answer(const struct ip_view *v, const uint8_t *packet, enum icmp
 }
 
 size_t icmp_error(uint8_t *out, size_t size, enum icmp_kind kind, unsigned mtu, const uint8_t *source,
-    const uint8_t *packet, size_t n)
+                  const uint8_t *packet, size_t n)
 {
     struct ip_view v;
     if (ip_parse_inner(&v, packet, n) != IP_OK || !may_answer(&v, packet, kind))

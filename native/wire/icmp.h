@@ -21,6 +21,6 @@ enum icmp_kind {
 /* Writes the whole answer to out (ICMP_MAX6 bytes suffice) and returns its length; 0: none may be sent, or `size` is too
  * small. source: 4 or 16 bytes, the packet's family; packet, n: the offender (a super-packet will do). */
 size_t icmp_error(uint8_t *out, size_t size, enum icmp_kind kind, unsigned mtu, const uint8_t *source,
-    const uint8_t *packet, size_t n);
+                  const uint8_t *packet, size_t n);
 
 #endif

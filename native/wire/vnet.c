@@ -2,12 +2,8 @@
 #include "wire/checksum.h"
 
 static const char *const error_names[] = {
-    [VNET_OK] = "ok",
-    [VNET_PACKET] = "vnet_packet",
-    [VNET_TYPE] = "vnet_type",
-    [VNET_SIZE] = "vnet_size",
-    [VNET_CHECKSUM] = "vnet_checksum",
-    [VNET_FRAGMENT] = "vnet_fragment",
+    [VNET_OK] = "ok",          [VNET_PACKET] = "vnet_packet",     [VNET_TYPE] = "vnet_type",
+    [VNET_SIZE] = "vnet_size", [VNET_CHECKSUM] = "vnet_checksum", [VNET_FRAGMENT] = "vnet_fragment",
 };
 _Static_assert(ARRAY_COUNT(error_names) == VNET_ERROR_COUNT, "a name for every error");
 
@@ -139,8 +135,7 @@ enum vnet_error vnet_split_begin(struct vnet_split *s, const uint8_t header[VNET
 size_t vnet_split_in_place(struct vnet_split *s)
 {
     if (s->csum_at)
-        checksum_finish_udp(s->packet + s->csum_at,
-                            checksum_add(0, s->packet + s->head, s->ip.length - s->head));
+        checksum_finish_udp(s->packet + s->csum_at, checksum_add(0, s->packet + s->head, s->ip.length - s->head));
     s->index = s->count;
     return s->ip.length;
 }

@@ -59,7 +59,8 @@ struct vnet_split {
 };
 
 /* n: bytes of the packet after the header. The packet stays where it is until the last segment is written. */
-enum vnet_error vnet_split_begin(struct vnet_split *s, const uint8_t header[VNET_HEADER_LEN], uint8_t *packet, size_t n);
+enum vnet_error vnet_split_begin(struct vnet_split *s, const uint8_t header[VNET_HEADER_LEN], uint8_t *packet,
+                                 size_t n);
 /* Writes the next complete packet to dst and returns its length; 0 after the last. */
 size_t vnet_split_next(struct vnet_split *s, uint8_t *dst);
 /* For count == 1: completes the checksum where the packet lies and returns its length. */

@@ -1,14 +1,14 @@
-#include "flow/mss.h"
 #include "../check.h"
 #include "../wire/packets.h"
+#include "flow/mss.h"
 
 static uint8_t p[200];
 
 /* A SYN with these options (padded by the caller to a multiple of 4). */
 static uint32_t syn(bool six, uint8_t flags, const uint8_t *options, uint8_t n)
 {
-    struct packet_spec s = {.six = six, .protocol = 6, .ttl = 64, .flags = flags, .src = 1, .dst = 2, .sport = 3,
-                            .dport = 4, .options = n};
+    struct packet_spec s = {
+        .six = six, .protocol = 6, .ttl = 64, .flags = flags, .src = 1, .dst = 2, .sport = 3, .dport = 4, .options = n};
     uint32_t length = packet_make(p, &s, NULL, 0), l4 = six ? 40 : 20;
     memcpy(p + l4 + 20, options, n);
     naive_finish(p, length, l4);

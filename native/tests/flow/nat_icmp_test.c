@@ -58,7 +58,8 @@ static void both_ways(bool six, uint8_t protocol, uint32_t quoted, bool checksum
         CHECK(packet_is(&e, false, TUNNEL) && packet_is(&e, true, REMOTE(lan)));
         compare(&e, &in, quoted);
 
-        error_about(&e, REMOTE(200), REMOTE(lan), &received, quoted); /* a router of the LAN with another net's address */
+        error_about(&e, REMOTE(200), REMOTE(lan), &received,
+                    quoted); /* a router of the LAN with another net's address */
         CHECK_VERDICT(world_out(n, now, &e), NAT_TRANSLATED);
         CHECK(packet_is(&e, false, TUNNEL));
         compare(&e, &in, quoted);

@@ -55,7 +55,8 @@ static void there_and_back(bool six, uint8_t protocol)
 static void mapping_and_filtering(bool six, uint8_t protocol)
 {
     begin(64);
-    uint16_t one = send_out(six, protocol, 1, 5000, 1, 80, TCP_SYN), two = send_out(six, protocol, 2, 5000, 1, 80, TCP_SYN);
+    uint16_t one = send_out(six, protocol, 1, 5000, 1, 80, TCP_SYN),
+             two = send_out(six, protocol, 2, 5000, 1, 80, TCP_SYN);
     CHECK(one == 5000 && two != 5000 && two >= 1024);
     CHECK_VERDICT(send_in(six, protocol, 1, 80, two, TCP_SYN | TCP_ACK), NAT_TRANSLATED);
     CHECK(packet_is(&q, true, LAN(2)) && packet_port(&q, true) == 5000);
@@ -206,8 +207,12 @@ static void checksums(void)
             packet_between(&p, six, (uint8_t)protocol, LAN(2), 999, REMOTE(1), 80, TCP_ACK, 3000);
             uint32_t l4 = packet_l4(&p), field = l4 + (protocol == 6 ? 16 : 6);
             store_be16(p.bytes + field, naive_pseudo(p.bytes, (uint8_t)protocol, p.length - l4));
-            struct vnet_header h = {VNET_NEEDS_CSUM, protocol == 17 ? VNET_UDP_L4 : six ? VNET_TCP6 : VNET_TCP4, 0, 1000,
-                                    (uint16_t)l4, (uint16_t)(field - l4)};
+            struct vnet_header h = {VNET_NEEDS_CSUM,
+                                    protocol == 17 ? VNET_UDP_L4 : six ? VNET_TCP6 : VNET_TCP4,
+                                    0,
+                                    1000,
+                                    (uint16_t)l4,
+                                    (uint16_t)(field - l4)};
             vnet_write(p.vnet, &h);
             CHECK_VERDICT(world_out(n, now, &p), NAT_TRANSLATED);
             uint16_t port = packet_port(&p, false);
@@ -263,7 +268,8 @@ static void full(void)
     for (uint16_t i = 1; i < 8; i++)
         CHECK_VERDICT(send_in(false, 6, 1, 80, (uint16_t)(100 + i), TCP_ACK), NAT_TRANSLATED);
     for (uint16_t i = 0; i < 100; i++) /* nothing but established */
-        send_out(false, 6, 4, (uint16_t)(500 + i), 1, 80, TCP_ACK), send_in(false, 6, 1, 80, packet_port(&p, false), TCP_ACK);
+        send_out(false, 6, 4, (uint16_t)(500 + i), 1, 80, TCP_ACK),
+            send_in(false, 6, 1, 80, packet_port(&p, false), TCP_ACK);
     CHECK_EQ(nat_stats(n)->sessions, 16);
     end();
 }

@@ -53,11 +53,18 @@ static inline uint32_t packet_l4(const struct packet *p)
 }
 
 /* From host a, port ap, to host b, port bp; an echo has identifier ap (or bp, when it is a reply). */
-static inline void packet_between(struct packet *p, bool six, uint8_t protocol, struct host a, uint16_t ap, struct host b,
-    uint16_t bp, uint8_t flags, uint32_t n)
+static inline void packet_between(struct packet *p, bool six, uint8_t protocol, struct host a, uint16_t ap,
+                                  struct host b, uint16_t bp, uint8_t flags, uint32_t n)
 {
-    struct packet_spec s = {.six = six, .protocol = protocol, .ttl = 60, .flags = flags, .sport = ap, .dport = bp,
-                            .id = (uint16_t)random_u32(), .seq = random_u32(), .options = protocol == 6 ? 12 : 0};
+    struct packet_spec s = {.six = six,
+                            .protocol = protocol,
+                            .ttl = 60,
+                            .flags = flags,
+                            .sport = ap,
+                            .dport = bp,
+                            .id = (uint16_t)random_u32(),
+                            .seq = random_u32(),
+                            .options = protocol == 6 ? 12 : 0};
     memset(p, 0, sizeof *p);
     p->six = six;
     p->protocol = protocol;

@@ -1,6 +1,6 @@
-#include "wire/checksum.h"
 #include "../check.h"
 #include "packets.h"
+#include "wire/checksum.h"
 
 static uint8_t buffer[70000], copy[70000];
 

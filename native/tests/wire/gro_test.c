@@ -1,6 +1,6 @@
-#include "wire/gro.h"
 #include "../check.h"
 #include "packets.h"
+#include "wire/gro.h"
 
 /* A batch of received packets with room before each, as they lie after decryption in place. */
 #define BATCH 600
@@ -74,15 +74,51 @@ static void write_one(void *ctx, const struct iovec *iov)
     deliver(iov->iov_base, iov->iov_len);
 }
 
-static const struct packet_spec base = {.protocol = 6, .ttl = 64, .flags = TCP_ACK, .src = 1, .dst = 2, .sport = 5001,
-                                        .dport = 40000, .seq = 0xfffff000, .ack = 9, .options = 12, .id = 1,
+static const struct packet_spec base = {.protocol = 6,
+                                        .ttl = 64,
+                                        .flags = TCP_ACK,
+                                        .src = 1,
+                                        .dst = 2,
+                                        .sport = 5001,
+                                        .dport = 40000,
+                                        .seq = 0xfffff000,
+                                        .ack = 9,
+                                        .options = 12,
+                                        .id = 1,
                                         .dont_fragment = true};
 
 /* Two segments of 1,000 bytes where the second differs by one thing: how many writes? */
 static void one_difference(void)
 {
-    enum { SAME, SEQ, ACK, TOS, TTL, DF, SPORT, DST, OPTIONS, WINDOW, SHORTER, LONGER, EMPTY, SYN, FIN, URG, PSH, PSH1,
-           CORRUPT, CORRUPT1, CORRUPT_IP, RESERVED, FRAGMENT, IP_OPTIONS, ID, LABEL, COUNT };
+    enum {
+        SAME,
+        SEQ,
+        ACK,
+        TOS,
+        TTL,
+        DF,
+        SPORT,
+        DST,
+        OPTIONS,
+        WINDOW,
+        SHORTER,
+        LONGER,
+        EMPTY,
+        SYN,
+        FIN,
+        URG,
+        PSH,
+        PSH1,
+        CORRUPT,
+        CORRUPT1,
+        CORRUPT_IP,
+        RESERVED,
+        FRAGMENT,
+        IP_OPTIONS,
+        ID,
+        LABEL,
+        COUNT
+    };
     static const uint8_t merged4[COUNT] = {[SAME] = 1, [SHORTER] = 1, [PSH] = 1, [ID] = 1};
     for (int six = 0; six < 2; six++)
         for (int what = 0; what < COUNT; what++) {
@@ -272,13 +308,26 @@ static void random_streams(void)
             struct packet_spec s = flow[i];
             uint32_t n = random_below(12) ? size[i] : random_below(size[i] + 1);
             switch (random_below(40)) {
-            case 0: s.flags |= TCP_PSH; break;
-            case 1: s.flags |= TCP_FIN; break;
-            case 2: s.seq -= 100; break;
-            case 3: s.tos = 3; break;
-            case 4: flow[i].ack++; break;
-            case 5: s.no_checksum = s.protocol == 17 && !s.six; break;
-            default: break;
+            case 0:
+                s.flags |= TCP_PSH;
+                break;
+            case 1:
+                s.flags |= TCP_FIN;
+                break;
+            case 2:
+                s.seq -= 100;
+                break;
+            case 3:
+                s.tos = 3;
+                break;
+            case 4:
+                flow[i].ack++;
+                break;
+            case 5:
+                s.no_checksum = s.protocol == 17 && !s.six;
+                break;
+            default:
+                break;
             }
             uint8_t *p = receive(&s, n);
             flow[i].seq += n;

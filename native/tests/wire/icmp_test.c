@@ -1,6 +1,6 @@
-#include "wire/icmp.h"
 #include "../check.h"
 #include "packets.h"
+#include "wire/icmp.h"
 
 static uint8_t p[3000], out[ICMP_MAX6];
 
@@ -47,16 +47,46 @@ static bool answered(bool six, enum icmp_kind kind, void (*change)(uint8_t *pack
     return icmp_error(out, sizeof out, kind, 1280, source, p, n) != 0;
 }
 
-static void nothing(uint8_t *packet) { (void)packet; }
-static void later_fragment4(uint8_t *packet) { packet[7] = 1; }
-static void first_fragment4(uint8_t *packet) { packet[6] = 0x20; }
-static void from_multicast4(uint8_t *packet) { packet[12] = 224; }
-static void from_nobody4(uint8_t *packet) { memset(packet + 12, 0, 4); }
-static void from_loopback4(uint8_t *packet) { packet[12] = 127; }
-static void to_broadcast4(uint8_t *packet) { memset(packet + 16, 255, 4); }
-static void to_multicast6(uint8_t *packet) { packet[24] = 0xff; }
-static void from_multicast6(uint8_t *packet) { packet[8] = 0xff; }
-static void from_nobody6(uint8_t *packet) { memset(packet + 8, 0, 16); }
+static void nothing(uint8_t *packet)
+{
+    (void)packet;
+}
+static void later_fragment4(uint8_t *packet)
+{
+    packet[7] = 1;
+}
+static void first_fragment4(uint8_t *packet)
+{
+    packet[6] = 0x20;
+}
+static void from_multicast4(uint8_t *packet)
+{
+    packet[12] = 224;
+}
+static void from_nobody4(uint8_t *packet)
+{
+    memset(packet + 12, 0, 4);
+}
+static void from_loopback4(uint8_t *packet)
+{
+    packet[12] = 127;
+}
+static void to_broadcast4(uint8_t *packet)
+{
+    memset(packet + 16, 255, 4);
+}
+static void to_multicast6(uint8_t *packet)
+{
+    packet[24] = 0xff;
+}
+static void from_multicast6(uint8_t *packet)
+{
+    packet[8] = 0xff;
+}
+static void from_nobody6(uint8_t *packet)
+{
+    memset(packet + 8, 0, 16);
+}
 
 int main(void)
 {

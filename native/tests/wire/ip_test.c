@@ -1,12 +1,20 @@
-#include "wire/ip.h"
 #include "../check.h"
 #include "packets.h"
+#include "wire/ip.h"
 
 static uint8_t p[4096];
 static struct ip_view v;
 
-static const struct packet_spec tcp4 = {.protocol = 6, .tos = 0xb9, .ttl = 64, .flags = TCP_ACK | TCP_PSH, .src = 1,
-                                        .dst = 2, .sport = 1000, .dport = 443, .id = 77, .options = 12,
+static const struct packet_spec tcp4 = {.protocol = 6,
+                                        .tos = 0xb9,
+                                        .ttl = 64,
+                                        .flags = TCP_ACK | TCP_PSH,
+                                        .src = 1,
+                                        .dst = 2,
+                                        .sport = 1000,
+                                        .dport = 443,
+                                        .id = 77,
+                                        .options = 12,
                                         .dont_fragment = true};
 
 static void plain(void)
@@ -49,21 +57,20 @@ static void refused(void)
 {
     static const struct {
         const char *why;
-        size_t at;
-        uint8_t value;
-        size_t n;
+        size_t at, n;
         enum ip_error e;
+        uint8_t value;
     } cases[] = {
-        {"1 nothing", 0, 0x45, 0, IP_SHORT},
-        {"2 19 bytes", 0, 0x45, 19, IP_SHORT},
-        {"3 version 5", 0, 0x55, 152, IP_VERSION},
-        {"4 version 0", 0, 0x05, 152, IP_VERSION},
-        {"5 header of 16 bytes", 0, 0x44, 152, IP_HEADER},
-        {"6 header beyond the bytes", 0, 0x4f, 40, IP_HEADER},
-        {"7 total beyond the bytes", 0, 0x45, 151, IP_LENGTH},
-        {"8 total below the header", 3, 19, 152, IP_LENGTH},
-        {"9 version 6 with 39 bytes", 0, 0x60, 39, IP_SHORT},
-        {"10 fragment beyond 65535", 7, 0xff, 152, IP_OK},
+        {"1 nothing", 0, 0, IP_SHORT, 0x45},
+        {"2 19 bytes", 0, 19, IP_SHORT, 0x45},
+        {"3 version 5", 0, 152, IP_VERSION, 0x55},
+        {"4 version 0", 0, 152, IP_VERSION, 0x05},
+        {"5 header of 16 bytes", 0, 152, IP_HEADER, 0x44},
+        {"6 header beyond the bytes", 0, 40, IP_HEADER, 0x4f},
+        {"7 total beyond the bytes", 0, 151, IP_LENGTH, 0x45},
+        {"8 total below the header", 3, 152, IP_LENGTH, 19},
+        {"9 version 6 with 39 bytes", 0, 39, IP_SHORT, 0x60},
+        {"10 a fragment, far behind", 7, 152, IP_OK, 0xff},
     };
     for (size_t i = 0; i < ARRAY_COUNT(cases); i++) {
         packet_make(p, &tcp4, NULL, 100);
@@ -147,9 +154,10 @@ static enum ip_error extended(uint8_t first, const uint8_t *chain, uint32_t chai
 
 static void extensions(void)
 {
-    static const uint8_t hop[8] = {17, 0}, frag_first[8] = {17, 0, 0, 1, 0, 0, 1, 2}, frag_next[8] = {17, 0, 0, 8, 9, 9, 9, 9},
-                         two[24] = {43, 1, [16] = 17, 0}, atomic[8] = {17, 0, 0, 0, 0, 0, 0, 5}, long_one[8] = {17, 200},
-                         ah[16] = {17, 2}, twice[16] = {44, 0, 0, 1, [8] = 17, 0, 0, 1};
+    static const uint8_t hop[8] = {17, 0}, frag_first[8] = {17, 0, 0, 1, 0, 0, 1, 2},
+                         frag_next[8] = {17, 0, 0, 8, 9, 9, 9, 9}, two[24] = {43, 1, [16] = 17, 0},
+                         atomic[8] = {17, 0, 0, 0, 0, 0, 0, 5}, long_one[8] = {17, 200}, ah[16] = {17, 2},
+                         twice[16] = {44, 0, 0, 1, [8] = 17, 0, 0, 1};
     CHECK_EQ(extended(0, hop, 8), IP_OK);
     CHECK(v.l4 == 48 && v.l4_kind == IP_L4_UDP && v.options && v.sport == 7);
     CHECK_EQ(extended(0, two, 24), IP_OK);

@@ -41,8 +41,8 @@ static inline uint16_t naive_sum(uint32_t sum, const uint8_t *p, size_t n)
 static inline uint16_t naive_pseudo(const uint8_t *packet, uint8_t protocol, uint32_t l4_len)
 {
     bool six = packet[0] >> 4 == 6;
-    return naive_sum(naive_sum(0, packet + (six ? 8 : 12), six ? 32 : 8) + protocol + (l4_len >> 16) + (l4_len & 0xffff),
-                     NULL, 0);
+    return naive_sum(
+        naive_sum(0, packet + (six ? 8 : 12), six ? 32 : 8) + protocol + (l4_len >> 16) + (l4_len & 0xffff), NULL, 0);
 }
 
 static inline int naive_field(uint8_t protocol)

@@ -1,6 +1,6 @@
-#include "wire/text.h"
 #include "../check.h"
 #include "packets.h"
+#include "wire/text.h"
 
 #define S(literal) literal, sizeof(literal) - 1
 

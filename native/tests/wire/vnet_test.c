@@ -1,7 +1,7 @@
-#include "wire/vnet.h"
 #include "../check.h"
 #include "gso_vectors.h"
 #include "packets.h"
+#include "wire/vnet.h"
 
 static uint8_t packet[65536], segment[65536];
 static struct vnet_split s;
@@ -40,8 +40,15 @@ static void vectors(void)
 static void singles(void)
 {
     for (int i = 0; i < 400; i++) {
-        struct packet_spec spec = {.six = i & 1, .protocol = i & 2 ? 6 : 17, .ttl = 64, .src = 1, .dst = 2,
-                                   .sport = 5, .dport = (uint16_t)i, .flags = TCP_SYN, .options = i & 2 ? 20 : 0};
+        struct packet_spec spec = {.six = i & 1,
+                                   .protocol = i & 2 ? 6 : 17,
+                                   .ttl = 64,
+                                   .src = 1,
+                                   .dst = 2,
+                                   .sport = 5,
+                                   .dport = (uint16_t)i,
+                                   .flags = TCP_SYN,
+                                   .options = i & 2 ? 20 : 0};
         uint32_t n = packet_make(packet, &spec, NULL, random_below(1400)), l4 = spec.six ? 40 : 20;
         uint8_t whole[2000], h[10];
         memcpy(whole, packet, n);
@@ -66,8 +73,11 @@ static void singles(void)
 
         /* a super-packet of one segment is a packet */
         store_be16(packet + l4 + offset, naive_pseudo(packet, spec.protocol, n - l4));
-        header(h, VNET_NEEDS_CSUM, spec.protocol == 17 ? VNET_UDP_L4 : spec.six ? VNET_TCP6 : VNET_TCP4, 1500,
-               (uint16_t)l4, offset);
+        header(h, VNET_NEEDS_CSUM,
+               spec.protocol == 17 ? VNET_UDP_L4
+               : spec.six          ? VNET_TCP6
+                                   : VNET_TCP4,
+               1500, (uint16_t)l4, offset);
         CHECK_EQ(vnet_split_begin(&s, h, packet, n), VNET_OK);
         CHECK_EQ(s.count, 1);
         CHECK_EQ(vnet_split_next(&s, segment), n);
@@ -122,11 +132,19 @@ static void random_supers(void)
     static uint8_t payload[65536];
     for (int i = 0; i < 3000; i++) {
         bool tcp = random_below(2), six = random_below(2), partial = random_below(4) != 0;
-        struct packet_spec spec = {
-            .six = six, .protocol = tcp ? 6 : 17, .ttl = 64, .tos = (uint8_t)random_u32(), .src = 1, .dst = 2,
-            .sport = (uint16_t)random_u32(), .dport = 9, .id = (uint16_t)random_u32(), .seq = random_u32(),
-            .ack = random_u32(), .flags = (uint8_t)random_u32() & (TCP_FIN | TCP_PSH | TCP_ACK | TCP_CWR | TCP_ECE),
-            .options = tcp ? (uint8_t)(4 * random_below(11)) : 0};
+        struct packet_spec spec = {.six = six,
+                                   .protocol = tcp ? 6 : 17,
+                                   .ttl = 64,
+                                   .tos = (uint8_t)random_u32(),
+                                   .src = 1,
+                                   .dst = 2,
+                                   .sport = (uint16_t)random_u32(),
+                                   .dport = 9,
+                                   .id = (uint16_t)random_u32(),
+                                   .seq = random_u32(),
+                                   .ack = random_u32(),
+                                   .flags = (uint8_t)random_u32() & (TCP_FIN | TCP_PSH | TCP_ACK | TCP_CWR | TCP_ECE),
+                                   .options = tcp ? (uint8_t)(4 * random_below(11)) : 0};
         uint32_t l4 = six ? 40 : 20, head = l4 + (tcp ? 20u + spec.options : 8);
         uint32_t n = 1 + random_below(i % 8 ? 9000 : 65535 - head), size = 1 + random_below(i % 3 ? 1460 : n + 10);
         random_fill(payload, n);
