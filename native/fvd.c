@@ -95,6 +95,9 @@ static void wake_ready(struct worker *worker, struct wake *wake)
     case WAKE_NETLINK:
         engine_links_changed(&engine);
         break;
+    case WAKE_RESOLVER:
+        engine_names_ready(&engine, wake);
+        break;
     case WAKE_INOTIFY:
         watch_ready(wake);
         break;
@@ -110,6 +113,10 @@ static void timer_ready(struct worker *worker, struct timer *timer)
     switch ((enum wake_kind)timer->kind) {
     case WAKE_WG_TIMER:
         tunnel_timer(OWNER(struct tunnel, timer, timer));
+        break;
+    case WAKE_RESOLVER_TIMER:
+    case WAKE_NAMES_TIMER:
+        engine_names_timer(&engine, timer);
         break;
     case WAKE_HOUSEKEEPING: /* 10 ms of quiet: memory goes back to the kernel */
         if (worker->moved || worker->loop.now - worker->quiet_since < 10 * NS_PER_MS)

@@ -65,7 +65,12 @@ int engine_network_fail(struct engine *engine, int result, struct plan_error *er
 
 /* names.c: looks the host name of a peer's endpoint up, and tells the tunnel. */
 int engine_names_init(struct engine *engine, const struct plan *plan, struct plan_error *error);
+/* Servers and hosts of another plan, from now on. */
+int engine_names_configure(struct engine *engine, const struct plan *plan, struct plan_error *error);
+int engine_names_check(const struct plan *plan, struct plan_error *error);
 void engine_names_free(struct engine *engine);
+void engine_names_ready(struct engine *engine, struct wake *wake);
+void engine_names_timer(struct engine *engine, struct timer *timer);
 void engine_resolve(struct engine *engine, struct tunnel *tunnel, struct wg_peer *peer);
 void engine_resolve_forget(struct engine *engine, const struct tunnel *tunnel);
 

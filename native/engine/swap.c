@@ -42,6 +42,8 @@ static int check_engine(const struct plan *old, const struct plan *new, struct p
 static int look(struct engine *engine, const struct plan *plan, struct plan_error *error)
 {
     int result = check_engine(&engine->plan, plan, error);
+    if (!result)
+        result = engine_names_check(plan, error);
     for (struct device *device = engine->devices; device; device = device->next)
         device->kept = device->fresh = false;
     for (unsigned i = 0; i < plan->wireguard_count && !result; i++) {
@@ -143,6 +145,8 @@ int engine_swap(struct engine *engine, const char *text, size_t n, struct plan_e
         return result;
     }
     commit(engine, &plan);
+    if (engine_names_configure(engine, &plan, error)) /* it was checked: only for want of memory */
+        log_error("name servers: %s", error->text);
     network_plan_free(&network);
     plan_free(&engine->plan);
     engine->plan = plan;

@@ -11,8 +11,21 @@
 #include "io/log.h"
 
 const char *const wake_kind_names[] = {
-    "none",     "signal",         "message", "control listener", "control connection", "TUN",         "WireGuard socket",
-    "WireGuard timer", "netlink", "resolver", "resolver timer",  "inotify",            "housekeeping", "stream",
+    "none",
+    "signal",
+    "message",
+    "control listener",
+    "control connection",
+    "TUN",
+    "WireGuard socket",
+    "WireGuard timer",
+    "netlink",
+    "resolver",
+    "resolver timer",
+    "names timer",
+    "inotify",
+    "housekeeping",
+    "stream",
     "stream timer",
 };
 _Static_assert(sizeof wake_kind_names / sizeof *wake_kind_names == WAKE_KINDS, "a name for every kind");

@@ -22,6 +22,7 @@ enum wake_kind {
     WAKE_NETLINK,         /* link, address or route changes */
     WAKE_RESOLVER,        /* an answer of a name server */
     WAKE_RESOLVER_TIMER,  /* the resolver's next deadline */
+    WAKE_NAMES_TIMER,     /* a host name that could not be resolved is due again */
     WAKE_INOTIFY,         /* a watched socket file was deleted */
     WAKE_HOUSEKEEPING,    /* slow timer: returning memory, NAT expiry, reclaiming */
     WAKE_STREAM,          /* one descriptor of a relayed stream */
