@@ -189,11 +189,11 @@ def forwarding(loaded: Loaded, facts: Facts) -> list[Finding]:
     if chosen.forwards and sysctl("net/ipv4/ip_forward") != "1":
         out.append(Finding("forwarding", NOTE, "net.ipv4.ip_forward is 0; the engine sets it while it runs"))
     name = device_name(chosen.endpoint)
-    if facts.link(name) and name in facts.strict_reverse:
+    if facts.link(name) and facts.reverse.get(name) == 1:
         out.append(Finding("rp_filter", BAD, f"strict on {name}: answers from the internet are dropped",
                            f"sysctl -w net.ipv4.conf.{name.replace('.', '/')}.rp_filter=2"))  # fmt: skip
     uplink = route_to("", facts)
-    if chosen.whole_host and uplink and uplink.dev in facts.strict_reverse:
+    if chosen.whole_host and uplink and facts.reverse.get(uplink.dev) == 1:
         out.append(Finding("rp_filter", BAD, f"strict on {uplink.dev}: the peer's own answers are dropped",
                            f"sysctl -w net.ipv4.conf.{uplink.dev.replace('.', '/')}.rp_filter=2"))  # fmt: skip
     return out or [Finding("forwarding", GOOD, "forwarding and reverse-path filters let the traffic through")]

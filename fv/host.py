@@ -34,12 +34,8 @@ def gather(config: Config, *, resolve: bool = True) -> Facts:
         links=tuple(links.values()),
         routes=routes,
         names=_look_up(names) if resolve else {},
-        strict_reverse=tuple(link.name for link in links.values() if _effective(link.name, "rp_filter") == 1),
-        accept_ra=tuple(
-            link.name
-            for link in links.values()
-            if link.name != "lo" and sysctl(f"net/ipv6/conf/{link.name}/accept_ra") == "1"
-        ),
+        reverse={link.name: _effective(link.name, "rp_filter") for link in links.values()},
+        accept_ra={link.name: _number(sysctl(f"net/ipv6/conf/{link.name}/accept_ra")) for link in links.values()},
         ipv6=has_ipv6(),
     )
 
@@ -58,8 +54,11 @@ def sysctl(path: str) -> str:
 
 def _effective(name: str, knob: str) -> int:
     """rp_filter counts as the larger of `all` and the interface's own (ip-sysctl.rst)."""
-    found = [sysctl(f"net/ipv4/conf/{part}/{knob}") for part in ("all", name)]
-    return max(int(text) for text in found if text.isdigit()) if any(text.isdigit() for text in found) else 0
+    return max(_number(sysctl(f"net/ipv4/conf/{part}/{knob}")) for part in ("all", name))
+
+
+def _number(text: str) -> int:
+    return int(text) if text.isdigit() else 0
 
 
 def _look_up(names: list[str]) -> dict[str, tuple[str, ...]]:

@@ -78,7 +78,7 @@ def test_names_that_do_not_resolve() -> None:
 
 
 def test_strict_reverse_path_filter_on_the_uplink() -> None:
-    facts = Facts((Link("eth0", 1500),), (Route("0.0.0.0/0", "eth0"),), strict_reverse=("eth0",))
+    facts = Facts((Link("eth0", 1500),), (Route("0.0.0.0/0", "eth0"),), reverse={"eth0": 1})
     (finding,) = [one for one in doctor.forwarding(loaded(), facts) if one.name == "rp_filter"]
     assert finding.level == doctor.BAD
     assert finding.do == "sysctl -w net.ipv4.conf.eth0.rp_filter=2"

@@ -76,6 +76,16 @@ KEY = "YDmCPu0DqBkLQ2LrDUYOgwUKgr/qc/NuE+2SsH7xvGI="
 OTHER = "vT0z9Ex7ZpDfGWgEmLhpCHV2AzUcuexqsVeHLrIWW2k="
 
 
+@pytest.mark.parametrize("path", sorted(CASES.glob("*.toml")), ids=lambda path: path.stem)
+def test_a_running_engine_does_not_change_the_plan(path: pathlib.Path) -> None:
+    """The same host once the engine has set its sysctls and made its links."""
+    now = msgspec.structs.replace(
+        FACTS, reverse={"eth0": 2, "wg0": 2}, accept_ra={"eth0": 2, "eth1": 1}, links=(*FACTS.links, Link("wg0", 1420))
+    )
+    config = loaded(path.read_text())
+    assert compile_plan(config, now) == compile_plan(config, FACTS)
+
+
 @pytest.mark.parametrize(("link_mtu", "route_mtu", "address", "mtu"), [
     (1500, 0, "192.0.2.1", 1420), (1492, 0, "192.0.2.1", 1412), (1500, 1280, "192.0.2.1", 1200),
     (9000, 0, "192.0.2.1", 8920), (65536, 0, "127.0.0.1", 65455), (1500, 0, "unresolved.example", 1420),

@@ -24,8 +24,10 @@ class Facts(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     links: tuple[Link, ...] = ()
     routes: tuple[Route, ...] = ()
     names: dict[str, tuple[str, ...]] = {}  # addresses of endpoint host names, as far as they were resolved
-    strict_reverse: tuple[str, ...] = ()  # interfaces whose effective rp_filter is 1
-    accept_ra: tuple[str, ...] = ()  # interfaces whose accept_ra is 1: forwarding would turn it off
+    # Effective rp_filter and accept_ra by interface. The compiler writes the same lines whether a value is what it was
+    # or what the engine has made of it, so that a reload changes nothing by itself.
+    reverse: dict[str, int] = {}
+    accept_ra: dict[str, int] = {}
     ipv6: bool = True
 
     def link(self, name: str) -> Link | None:

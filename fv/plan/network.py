@@ -158,17 +158,15 @@ def _sysctls(chosen: Policy, facts: Facts) -> list[Line]:
     if chosen.whole_host:
         # The way back to a peer is looked up without the mark, so it is the tunnel: strict filtering drops the answer.
         uplinks = dict.fromkeys(route.dev for route in (route_to(t, facts) for t in _outer(chosen, facts)) if route)
-        out += [
-            Line("sysctl", f"net.ipv4.conf.{_slashed(name)}.rp_filter=2")
-            for name in uplinks
-            if name in facts.strict_reverse
-        ]
+        filtering = [name for name in uplinks if facts.reverse.get(name)]
+        out += [Line("sysctl", f"net.ipv4.conf.{_slashed(name)}.rp_filter=2") for name in filtering]
     return out
 
 
 def _heard(facts: Facts) -> list[str]:
     """The interfaces whose default route may come from an advertisement."""
-    return [name for name in facts.accept_ra if any(r.dev == name and r.prefix == "::/0" for r in facts.routes)]
+    uplinks = dict.fromkeys(route.dev for route in facts.routes if route.prefix == "::/0")
+    return [name for name in uplinks if facts.accept_ra.get(name)]
 
 
 def _outer(chosen: Policy, facts: Facts) -> list[str]:
