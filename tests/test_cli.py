@@ -136,6 +136,8 @@ def test_unit() -> None:
     text = unit_text(pathlib.Path("/etc/fv/my 100% edge.toml"), "/usr/bin/fv", "/usr/bin/fvd")
     assert 'ExecStart=/usr/bin/fv run "/etc/fv/my 100%% edge.toml"' in text
     assert "CapabilityBoundingSet=CAP_NET_ADMIN" in text
+    assert "ReadWritePaths" not in unit_text(pathlib.Path("/a"), "fv", "fvd", ("/run/fv", "/var/lib/fv"))
+    assert "\nReadWritePaths=/srv/fv\n" in unit_text(pathlib.Path("/a"), "fv", "fvd", ("/run/fv", "/srv/fv"))
 
 
 class FakeEngine:

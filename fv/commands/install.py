@@ -37,7 +37,7 @@ CapabilityBoundingSet=CAP_NET_ADMIN CAP_NET_RAW CAP_NET_BIND_SERVICE CAP_SYS_NIC
 NoNewPrivileges=yes
 ProtectSystem=strict
 ProtectHome=read-only
-PrivateTmp=yes
+{writable}PrivateTmp=yes
 DeviceAllow=/dev/net/tun rw
 LimitCORE=0
 
@@ -46,8 +46,11 @@ WantedBy=multi-user.target
 """
 
 
-def unit_text(file: pathlib.Path, fv: str, fvd: str) -> str:
-    return UNIT.format(file=_escaped(str(file)), fv=fv, fvd=_escaped(fvd))
+def unit_text(file: pathlib.Path, fv: str, fvd: str, folders: tuple[str, ...] = ()) -> str:
+    """`folders`: where the engine writes, when that is not where systemd makes it a folder anyway."""
+    own = [folder for folder in folders if folder not in ("/run/fv", "/var/lib/fv")]
+    writable = f"ReadWritePaths={' '.join(map(_escaped, own))}\n" if own else ""
+    return UNIT.format(file=_escaped(str(file)), fv=fv, fvd=_escaped(fvd), writable=writable)
 
 
 def _escaped(text: str) -> str:
@@ -65,7 +68,10 @@ def command(file: str, only_print: bool, now: bool) -> None:
     loaded = load(file)
     program = pathlib.Path(sys.argv[0]).resolve()
     fv = _escaped(str(program)) if program.name == "fv" else f"{_escaped(sys.executable)} -m fv"
-    text = unit_text(pathlib.Path(file).resolve(), fv, find_fvd())
+    engine = loaded.config.engine
+    folders = [engine.state] if engine.state else []
+    folders += [str(pathlib.Path(engine.control).parent)] if engine.control else []
+    text = unit_text(pathlib.Path(file).resolve(), fv, find_fvd(), tuple(folders))
     if only_print:
         click.echo(text, nl=False)
         return
