@@ -7,14 +7,30 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Protocol
 
 from lab import machine, process
 from lab.errors import LabError
 from lab.process import Cpu
-from lab.tunnel import Tunnel
+from lab.topology import Place
+from lab.tunnel import Pinning
 
 IPERF_PORT = 5201
 PING_EVERY = 0.02  # seconds: 50 packets a second are nothing to the load and give a p99 in a few seconds
+
+
+class Running(Protocol):
+    """What a cell needs to know of the tunnel it runs through (tunnel.Tunnel, multihop.Chain)."""
+
+    place: Place
+    server: str
+    pinning: Pinning
+
+    def programs(self) -> list[int]:
+        """Process numbers of sides a and b; empty for what is in the kernel."""
+
+    def check_alive(self) -> None:
+        """Raises LabError when a program has ended."""
 
 
 @dataclass(frozen=True)
@@ -98,7 +114,7 @@ def understand(text: str, cell: Cell) -> Load:
     )
 
 
-def iperf(tunnel: Tunnel, cell: Cell, seconds: float) -> Load:
+def iperf(tunnel: Running, cell: Cell, seconds: float) -> Load:
     place = tunnel.place
     server_command = ["iperf3", "-s", "-1", "-p", str(IPERF_PORT), "--forceflush"]
     server = process.start_in(place.server, server_command, cpus=tunnel.pinning.load_b)
@@ -120,7 +136,7 @@ def iperf(tunnel: Tunnel, cell: Cell, seconds: float) -> Load:
         process.stop(server)
 
 
-def measure(tunnel: Tunnel, cell: Cell, seconds: float) -> dict[str, object]:
+def measure(tunnel: Running, cell: Cell, seconds: float) -> dict[str, object]:
     """One sample: columns of the log. Raises LabError when it cannot be had."""
     pids = tunnel.programs()
     for pid in pids:

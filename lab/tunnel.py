@@ -65,7 +65,7 @@ def one_cpu_each(cpus: list[int]) -> Pinning:
     return Pinning((a,), (b,), (a,), (b,))
 
 
-def configuration(private: str, peer: str, allowed: list[str], endpoint: str) -> str:
+def configuration(private: str, peer: str, allowed: list[str], endpoint: str | None) -> str:
     return "\n".join(
         [
             "[Interface]",
@@ -74,10 +74,20 @@ def configuration(private: str, peer: str, allowed: list[str], endpoint: str) ->
             "[Peer]",
             f"PublicKey = {peer}",
             f"AllowedIPs = {', '.join(allowed)}",
-            f"Endpoint = {endpoint}:{PORT}",
+            f"Endpoint = {endpoint}:{PORT}" if endpoint else "",
             "",
         ]
     )
+
+
+def wait_for_answer(namespace: str, address: str) -> None:
+    ping = [sys.executable, str(HERE / "ping.py"), address, "--until-answer", "10"]
+    try:
+        answer = json.loads(process.run_in(namespace, *ping, timeout=20))
+    except (LabError, subprocess.TimeoutExpired):
+        answer = {"us": []}
+    if not answer["us"]:
+        raise LabError("no answer through the tunnel in 10 s")
 
 
 @dataclass
@@ -198,13 +208,10 @@ class Tunnel:
             topology.route(self.b.namespace, network, link=self.b.link)
 
     def _wait(self) -> None:
-        ping = [sys.executable, str(HERE / "ping.py"), self.server, "--until-answer", "10"]
         try:
-            answer = json.loads(process.run_in(self.place.client, *ping, timeout=20))
-        except (LabError, subprocess.TimeoutExpired):
-            answer = {"us": []}
-        if not answer["us"]:
-            raise LabError(f"no answer through the tunnel in 10 s: {self.a.told()} {self.b.told()}".strip())
+            wait_for_answer(self.place.client, self.server)
+        except LabError as error:
+            raise LabError(f"{error}: {self.a.told()} {self.b.told()}".strip()) from None
 
     def programs(self) -> list[int]:
         """Process numbers of sides a and b; empty for what is in the kernel."""
