@@ -3,16 +3,16 @@
 #include "crypto/secret.h"
 #include "wire/bytes.h"
 
-static const uint32_t iv[8] = { 0x6a09e667, 0xbb67ae85, 0x3c6ef372, 0xa54ff53a,
-                                0x510e527f, 0x9b05688c, 0x1f83d9ab, 0x5be0cd19 };
+static const uint32_t iv[8] = {0x6a09e667, 0xbb67ae85, 0x3c6ef372, 0xa54ff53a,
+                               0x510e527f, 0x9b05688c, 0x1f83d9ab, 0x5be0cd19};
 
 /* RFC 7693, 2.7: the order of the message words in each round. */
 static const uint8_t sigma[10][16] = {
-    { 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15 }, { 14, 10, 4, 8, 9, 15, 13, 6, 1, 12, 0, 2, 11, 7, 5, 3 },
-    { 11, 8, 12, 0, 5, 2, 15, 13, 10, 14, 3, 6, 7, 1, 9, 4 }, { 7, 9, 3, 1, 13, 12, 11, 14, 2, 6, 5, 10, 4, 0, 15, 8 },
-    { 9, 0, 5, 7, 2, 4, 10, 15, 14, 1, 11, 12, 6, 8, 3, 13 }, { 2, 12, 6, 10, 0, 11, 8, 3, 4, 13, 7, 5, 15, 14, 1, 9 },
-    { 12, 5, 1, 15, 14, 13, 4, 10, 0, 7, 6, 3, 9, 2, 8, 11 }, { 13, 11, 7, 14, 12, 1, 3, 9, 5, 0, 15, 4, 8, 6, 2, 10 },
-    { 6, 15, 14, 9, 11, 3, 0, 8, 12, 2, 13, 7, 1, 4, 10, 5 }, { 10, 2, 8, 4, 7, 6, 1, 5, 15, 11, 9, 14, 3, 12, 13, 0 },
+    {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15}, {14, 10, 4, 8, 9, 15, 13, 6, 1, 12, 0, 2, 11, 7, 5, 3},
+    {11, 8, 12, 0, 5, 2, 15, 13, 10, 14, 3, 6, 7, 1, 9, 4}, {7, 9, 3, 1, 13, 12, 11, 14, 2, 6, 5, 10, 4, 0, 15, 8},
+    {9, 0, 5, 7, 2, 4, 10, 15, 14, 1, 11, 12, 6, 8, 3, 13}, {2, 12, 6, 10, 0, 11, 8, 3, 4, 13, 7, 5, 15, 14, 1, 9},
+    {12, 5, 1, 15, 14, 13, 4, 10, 0, 7, 6, 3, 9, 2, 8, 11}, {13, 11, 7, 14, 12, 1, 3, 9, 5, 0, 15, 4, 8, 6, 2, 10},
+    {6, 15, 14, 9, 11, 3, 0, 8, 12, 2, 13, 7, 1, 4, 10, 5}, {10, 2, 8, 4, 7, 6, 1, 5, 15, 11, 9, 14, 3, 12, 13, 0},
 };
 
 static inline uint32_t rotate_right(uint32_t x, unsigned n)
@@ -129,7 +129,7 @@ struct hmac_key {
 
 static void hmac_key_init(struct hmac_key *k, const void *key, size_t key_len)
 {
-    uint8_t pad[BLAKE2S_BLOCK] = { 0 };
+    uint8_t pad[BLAKE2S_BLOCK] = {0};
     if (key_len > sizeof pad)
         blake2s(pad, BLAKE2S_OUT, NULL, 0, key, key_len);
     else if (key_len)
@@ -146,7 +146,8 @@ static void hmac_key_init(struct hmac_key *k, const void *key, size_t key_len)
 }
 
 /* HMAC of a || b. */
-static void hmac_two(const struct hmac_key *k, uint8_t *digest, const void *a, size_t a_len, const void *b, size_t b_len)
+static void hmac_two(const struct hmac_key *k, uint8_t *digest, const void *a, size_t a_len, const void *b,
+                     size_t b_len)
 {
     struct blake2s s = k->inner;
     uint8_t middle[BLAKE2S_OUT];
@@ -167,11 +168,11 @@ void blake2s_hmac(uint8_t digest[BLAKE2S_OUT], const void *key, size_t key_len, 
     secret_wipe(&k, sizeof k);
 }
 
-void blake2s_kdf(unsigned n, uint8_t *t1, uint8_t *t2, uint8_t *t3, const uint8_t ck[BLAKE2S_OUT],
-                 const void *input, size_t input_len)
+void blake2s_kdf(unsigned n, uint8_t *t1, uint8_t *t2, uint8_t *t3, const uint8_t ck[BLAKE2S_OUT], const void *input,
+                 size_t input_len)
 {
-    static const uint8_t number[3] = { 1, 2, 3 };
-    uint8_t *out[3] = { t1, t2, t3 };
+    static const uint8_t number[3] = {1, 2, 3};
+    uint8_t *out[3] = {t1, t2, t3};
     uint8_t t[BLAKE2S_OUT];
     struct hmac_key k;
     blake2s_hmac(t, ck, BLAKE2S_OUT, input, input_len);

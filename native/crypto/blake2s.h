@@ -31,7 +31,7 @@ void blake2s_hmac(uint8_t digest[BLAKE2S_OUT], const void *key, size_t key_len, 
 
 /* WireGuard's KDFn(ck, input): n is the number of outputs wanted, 1..3; t2 and t3 may be NULL when n is below.
  * t1 may be ck itself, and any output may be the input. */
-void blake2s_kdf(unsigned n, uint8_t *t1, uint8_t *t2, uint8_t *t3, const uint8_t ck[BLAKE2S_OUT],
-                 const void *input, size_t input_len);
+void blake2s_kdf(unsigned n, uint8_t *t1, uint8_t *t2, uint8_t *t3, const uint8_t ck[BLAKE2S_OUT], const void *input,
+                 size_t input_len);
 
 #endif

@@ -8,24 +8,15 @@
 #include "wire/bytes.h"
 
 /* Best first. */
-static const struct chacha_impl *const impls[] = {
 #ifdef FV_CHACHA_X86
-    &chacha_avx512,
-    &chacha_avx2,
+#define X86_IMPLS &chacha_avx512, &chacha_avx2,
+#define X86_NAMES "avx512", "avx2",
+#else
+#define X86_IMPLS
+#define X86_NAMES
 #endif
-    &chacha_libcrypto,
-    &chacha_portable,
-};
-
-static const char *const names[] = {
-#ifdef FV_CHACHA_X86
-    "avx512",
-    "avx2",
-#endif
-    "libcrypto",
-    "portable",
-    NULL,
-};
+static const struct chacha_impl *const impls[] = {X86_IMPLS & chacha_libcrypto, &chacha_portable};
+static const char *const names[] = {X86_NAMES "libcrypto", "portable", NULL};
 _Static_assert(ARRAY_COUNT(names) == ARRAY_COUNT(impls) + 1, "one name for each implementation");
 
 /* Written at start; a first call that finds nothing chosen writes what every other thread would write too. */

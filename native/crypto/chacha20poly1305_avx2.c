@@ -128,7 +128,8 @@ TARGET static void lanes_add(struct lanes *l, const uint32_t key[8], uint8_t *ds
                              uint32_t block, uint64_t counter)
 {
     const __m256i iota = _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7);
-    const __m256i low = _mm256_set1_epi32((int)(uint32_t)counter), high = _mm256_set1_epi32((int)(uint32_t)(counter >> 32));
+    const __m256i low = _mm256_set1_epi32((int)(uint32_t)counter),
+                  high = _mm256_set1_epi32((int)(uint32_t)(counter >> 32));
     while (n) {
         unsigned at = l->n, take = MIN((n + 63) / 64, LANES - at);
         __m256i from = _mm256_cmpgt_epi32(iota, _mm256_set1_epi32((int)at - 1)); /* also what comes behind */
@@ -218,7 +219,7 @@ INLINE __m256i times5(__m256i x)
 /* Limbs of 26 bits again; limb 1 may keep some bits above. */
 INLINE void sum_carry(__m256i h[5], const __m256i sum[5])
 {
-    __m256i d[5] = { sum[0], sum[1], sum[2], sum[3], sum[4] };
+    __m256i d[5] = {sum[0], sum[1], sum[2], sum[3], sum[4]};
     for (unsigned i = 0; i < 4; i++) {
         d[i + 1] = _mm256_add_epi64(d[i + 1], _mm256_srli_epi64(d[i], 26));
         h[i] = _mm256_and_si256(d[i], MASK26);
@@ -285,10 +286,11 @@ INLINE void poly_step(__m256i h[5], const __m256i w[8], const struct factor powe
 
 /* The bytes of every packet that lie in the step's 64, the others as zeros; w and the blocks' 2^128 from them. skip[i] is how
  * many blocks after the common start lane i begins. */
-TARGET static void load_edge(__m256i w[8], __m256i bit[4], const struct group *g, const uint64_t skip[GROUP], uint64_t step)
+TARGET static void load_edge(__m256i w[8], __m256i bit[4], const struct group *g, const uint64_t skip[GROUP],
+                             uint64_t step)
 {
-    uint8_t part[GROUP][64] = { { 0 } };
-    const uint8_t *const p[GROUP] = { part[0], part[1], part[2], part[3] };
+    uint8_t part[GROUP][64] = {{0}};
+    const uint8_t *const p[GROUP] = {part[0], part[1], part[2], part[3]};
     const __m256i skips = load(skip);
     for (unsigned i = 0; i < GROUP; i++) {
         int64_t at = 16 * ((int64_t)(4 * step) - (int64_t)skip[i]), len = (int64_t)g->len[i];
@@ -386,7 +388,7 @@ TARGET static void poly_group(const struct group *g, uint64_t tag_low[GROUP], ui
     for (unsigned i = 0; i < 5; i++)
         store(limbs[i], h[i]);
     for (unsigned k = 0; k < GROUP; k++) {
-        const uint64_t limb[5] = { limbs[0][k], limbs[1][k], limbs[2][k], limbs[3][k], limbs[4][k] };
+        const uint64_t limb[5] = {limbs[0][k], limbs[1][k], limbs[2][k], limbs[3][k], limbs[4][k]};
         poly_tag(limb, g->otk[k] + 16, &tag_low[k], &tag_high[k]);
     }
 }

@@ -12,6 +12,10 @@
  *    packets are padded in front, not at the end: leading zero blocks without their 2^128 bit leave h = 0, so lanes of
  *    different length all end at the same step, and the block of lengths is the last block of the last step everywhere.
  *
+ * What was tried and does not pay on Zen 4: putting pieces of a Poly1305 step between the quarters of ChaCha20's rounds
+ * (rotations and VPMADD52 share their two units there), two passes of ChaCha20 interleaved (gcc runs out of registers),
+ * rotations by byte shuffles, and a second set of sums.
+ *
  * Packets are sorted by length first, so that those which share a Poly1305 group are alike. Opening takes the one-time
  * keys of a chunk (16 lanes), authenticates, and deciphers what was authentic.
  *
@@ -133,8 +137,8 @@ INLINE void pointers_set(void *entries, unsigned at, const void *p)
 }
 
 /* Lines up n bytes from block `block` on, and runs a pass whenever 16 blocks are there. */
-INLINE void lanes_add(struct lanes *l, const uint32_t key[8], uint8_t *dst, const uint8_t *src, uint32_t n, uint32_t block,
-                      uint64_t counter)
+INLINE void lanes_add(struct lanes *l, const uint32_t key[8], uint8_t *dst, const uint8_t *src, uint32_t n,
+                      uint32_t block, uint64_t counter)
 {
     const __m512i iota = _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
     while (n) {

@@ -5,7 +5,7 @@
 #include "crypto/chacha20poly1305.h"
 
 /* "expand 32-byte k" as four little-endian words. */
-#define CHACHA_SIGMA { 0x61707865, 0x3320646e, 0x79622d32, 0x6b206574 }
+#define CHACHA_SIGMA {0x61707865, 0x3320646e, 0x79622d32, 0x6b206574}
 
 struct chacha_impl {
     const char *name;

@@ -100,7 +100,7 @@ static bool open_words(uint8_t *dst, const uint8_t *src, size_t n, const uint8_t
 static void libcrypto_seal(uint8_t *dst, const uint8_t *src, size_t n, const uint8_t *ad, size_t ad_len,
                            const uint8_t nonce[CHACHA_NONCE], const uint8_t key[CHACHA_KEY])
 {
-    unsigned int words[8], counter[4] = { 0, load_le32(nonce), load_le32(nonce + 4), load_le32(nonce + 8) };
+    unsigned int words[8], counter[4] = {0, load_le32(nonce), load_le32(nonce + 4), load_le32(nonce + 8)};
     key_words(words, key);
     seal_words(dst, src, n, ad, ad_len, counter, words);
     secret_wipe(words, sizeof words);
@@ -109,7 +109,7 @@ static void libcrypto_seal(uint8_t *dst, const uint8_t *src, size_t n, const uin
 static bool libcrypto_open(uint8_t *dst, const uint8_t *src, size_t n, const uint8_t *ad, size_t ad_len,
                            const uint8_t nonce[CHACHA_NONCE], const uint8_t key[CHACHA_KEY])
 {
-    unsigned int words[8], counter[4] = { 0, load_le32(nonce), load_le32(nonce + 4), load_le32(nonce + 8) };
+    unsigned int words[8], counter[4] = {0, load_le32(nonce), load_le32(nonce + 4), load_le32(nonce + 8)};
     key_words(words, key);
     bool ok = open_words(dst, src, n, ad, ad_len, counter, words);
     secret_wipe(words, sizeof words);
@@ -121,7 +121,7 @@ static void libcrypto_seal_batch(const uint8_t key[CHACHA_KEY], struct chacha_jo
     unsigned int words[8];
     key_words(words, key);
     for (struct chacha_job *j = jobs; j < jobs + n; j++) {
-        unsigned int counter[4] = { 0, 0, (unsigned int)j->counter, (unsigned int)(j->counter >> 32) };
+        unsigned int counter[4] = {0, 0, (unsigned int)j->counter, (unsigned int)(j->counter >> 32)};
         seal_words(j->dst, j->src, j->len, NULL, 0, counter, words);
     }
     secret_wipe(words, sizeof words);
@@ -133,7 +133,7 @@ static unsigned libcrypto_open_batch(const uint8_t key[CHACHA_KEY], struct chach
     unsigned failed = 0;
     key_words(words, key);
     for (struct chacha_job *j = jobs; j < jobs + n; j++) {
-        unsigned int counter[4] = { 0, 0, (unsigned int)j->counter, (unsigned int)(j->counter >> 32) };
+        unsigned int counter[4] = {0, 0, (unsigned int)j->counter, (unsigned int)(j->counter >> 32)};
         j->ok = j->len >= CHACHA_TAG && open_words(j->dst, j->src, j->len, NULL, 0, counter, words);
         failed += !j->ok;
     }
@@ -171,7 +171,8 @@ static bool evp_seal(EVP_CIPHER_CTX *ctx, uint8_t *dst, const uint8_t *src, size
     int out;
     return EVP_EncryptInit_ex(ctx, NULL, NULL, NULL, nonce) == 1 &&
            (!ad_len || EVP_EncryptUpdate(ctx, NULL, &out, ad, (int)ad_len) == 1) &&
-           (!n || EVP_EncryptUpdate(ctx, dst, &out, src, (int)n) == 1) && EVP_EncryptFinal_ex(ctx, dst + n, &out) == 1 &&
+           (!n || EVP_EncryptUpdate(ctx, dst, &out, src, (int)n) == 1) &&
+           EVP_EncryptFinal_ex(ctx, dst + n, &out) == 1 &&
            EVP_CIPHER_CTX_ctrl(ctx, EVP_CTRL_AEAD_GET_TAG, CHACHA_TAG, dst + n) == 1;
 }
 
@@ -216,15 +217,15 @@ static bool libcrypto_open(uint8_t *dst, const uint8_t *src, size_t n, const uin
                            const uint8_t nonce[CHACHA_NONCE], const uint8_t key[CHACHA_KEY])
 {
     EVP_CIPHER_CTX *ctx = n >= EVP_WORTH && n < EVP_LIMIT && ad_len < EVP_LIMIT ? context(key, 0) : NULL;
-    bool ok = ctx ? evp_open(ctx, dst, src, n, ad, ad_len, nonce)
-                  : chacha_portable.open(dst, src, n, ad, ad_len, nonce, key);
+    bool ok =
+        ctx ? evp_open(ctx, dst, src, n, ad, ad_len, nonce) : chacha_portable.open(dst, src, n, ad, ad_len, nonce, key);
     EVP_CIPHER_CTX_free(ctx);
     return ok;
 }
 
 static void libcrypto_seal_batch(const uint8_t key[CHACHA_KEY], struct chacha_job *jobs, unsigned n)
 {
-    uint8_t nonce[CHACHA_NONCE] = { 0 };
+    uint8_t nonce[CHACHA_NONCE] = {0};
     EVP_CIPHER_CTX *ctx = context(key, 1);
     for (struct chacha_job *j = jobs; ctx && j < jobs + n; j++) {
         store_le64(nonce + 4, j->counter);
@@ -237,7 +238,7 @@ static void libcrypto_seal_batch(const uint8_t key[CHACHA_KEY], struct chacha_jo
 
 static unsigned libcrypto_open_batch(const uint8_t key[CHACHA_KEY], struct chacha_job *jobs, unsigned n)
 {
-    uint8_t nonce[CHACHA_NONCE] = { 0 };
+    uint8_t nonce[CHACHA_NONCE] = {0};
     unsigned failed = 0;
     EVP_CIPHER_CTX *ctx = context(key, 0);
     if (!ctx)

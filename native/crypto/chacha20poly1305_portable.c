@@ -33,7 +33,8 @@ static void rounds(uint32_t x[16])
     }
 }
 
-static void state_init(uint32_t s[16], const uint8_t key[CHACHA_KEY], uint32_t counter, const uint8_t nonce[CHACHA_NONCE])
+static void state_init(uint32_t s[16], const uint8_t key[CHACHA_KEY], uint32_t counter,
+                       const uint8_t nonce[CHACHA_NONCE])
 {
     static const uint32_t sigma[4] = CHACHA_SIGMA;
     memcpy(s, sigma, sizeof sigma);
@@ -142,7 +143,7 @@ static void poly_padded(struct poly *p, const uint8_t *m, size_t n)
 {
     poly_blocks(p, m, n / 16);
     if (n % 16) {
-        uint8_t last[16] = { 0 };
+        uint8_t last[16] = {0};
         memcpy(last, m + n / 16 * 16, n % 16);
         poly_blocks(p, last, 1);
     }
@@ -167,7 +168,8 @@ static void poly_final(struct poly *p, uint8_t tag[CHACHA_TAG])
     uint32_t take = -carry;
     for (unsigned i = 0; i < 5; i++)
         h[i] = (h[i] & ~take) | (g[i] & take);
-    const uint32_t word[4] = { h[0] | h[1] << 26, h[1] >> 6 | h[2] << 20, h[2] >> 12 | h[3] << 14, h[3] >> 18 | h[4] << 8 };
+    const uint32_t word[4] = {h[0] | h[1] << 26, h[1] >> 6 | h[2] << 20, h[2] >> 12 | h[3] << 14,
+                              h[3] >> 18 | h[4] << 8};
     uint64_t sum = 0;
     for (unsigned i = 0; i < 4; i++) {
         sum += (uint64_t)word[i] + p->pad[i];
@@ -227,7 +229,7 @@ static bool portable_open(uint8_t *dst, const uint8_t *src, size_t n, const uint
 
 static void portable_seal_batch(const uint8_t key[CHACHA_KEY], struct chacha_job *jobs, unsigned n)
 {
-    uint8_t nonce[CHACHA_NONCE] = { 0 };
+    uint8_t nonce[CHACHA_NONCE] = {0};
     for (unsigned i = 0; i < n; i++) {
         store_le64(nonce + 4, jobs[i].counter);
         portable_seal(jobs[i].dst, jobs[i].src, jobs[i].len, NULL, 0, nonce, key);
@@ -236,12 +238,12 @@ static void portable_seal_batch(const uint8_t key[CHACHA_KEY], struct chacha_job
 
 static unsigned portable_open_batch(const uint8_t key[CHACHA_KEY], struct chacha_job *jobs, unsigned n)
 {
-    uint8_t nonce[CHACHA_NONCE] = { 0 };
+    uint8_t nonce[CHACHA_NONCE] = {0};
     unsigned failed = 0;
     for (unsigned i = 0; i < n; i++) {
         store_le64(nonce + 4, jobs[i].counter);
-        jobs[i].ok = jobs[i].len >= CHACHA_TAG &&
-                     portable_open(jobs[i].dst, jobs[i].src, jobs[i].len, NULL, 0, nonce, key);
+        jobs[i].ok =
+            jobs[i].len >= CHACHA_TAG && portable_open(jobs[i].dst, jobs[i].src, jobs[i].len, NULL, 0, nonce, key);
         failed += !jobs[i].ok;
     }
     return failed;

@@ -38,7 +38,7 @@ bool x25519_base(uint8_t out[X25519_KEY], const uint8_t priv[X25519_KEY])
 
 bool x25519(uint8_t out[X25519_KEY], const uint8_t priv[X25519_KEY], const uint8_t pub[X25519_KEY])
 {
-    uint8_t shared[X25519_KEY] = { 0 };
+    uint8_t shared[X25519_KEY] = {0};
     size_t n = sizeof shared;
     libcrypto_start();
     EVP_PKEY *ours = EVP_PKEY_new_raw_private_key(EVP_PKEY_X25519, NULL, priv, X25519_KEY);

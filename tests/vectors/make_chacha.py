@@ -16,9 +16,8 @@ from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X
 from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
 
 # RFC 8439, 2.8.2
-SUNSCREEN = (
-    b"Ladies and Gentlemen of the class of '99: If I could offer you only one tip for the future, sunscreen would be it."
-)
+SUNSCREEN = b"Ladies and Gentlemen of the class of '99: If I could offer you only one tip for the future, "
+SUNSCREEN += b"sunscreen would be it."
 PUBLISHED_AEAD = [
     {
         "name": "RFC 8439 2.8.2",
@@ -68,7 +67,32 @@ PUBLISHED_X25519 = [
 
 def aead_cases(rng: random.Random) -> list[dict[str, str]]:
     """Lengths around every edge of a block, of a 64-byte ChaCha block and of the vectors' 8 and 16 lanes."""
-    lengths = [0, 1, 15, 16, 17, 31, 32, 48, 63, 64, 65, 127, 128, 129, 191, 255, 256, 511, 512, 513, 1023, 1024, 1025, 1420]
+    lengths = [
+        0,
+        1,
+        15,
+        16,
+        17,
+        31,
+        32,
+        48,
+        63,
+        64,
+        65,
+        127,
+        128,
+        129,
+        191,
+        255,
+        256,
+        511,
+        512,
+        513,
+        1023,
+        1024,
+        1025,
+        1420,
+    ]
     cases = list(PUBLISHED_AEAD)
     for n in lengths:
         for ad_len in (0, rng.choice([1, 12, 15, 16, 17, 32, 33])):

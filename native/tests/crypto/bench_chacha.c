@@ -82,10 +82,11 @@ static void report(const char *what, const char *name, unsigned size, unsigned n
     double median = value[samples / 2], low = value[samples / 4], high = value[samples - 1 - samples / 4];
     if (json)
         printf("{\"what\":\"%s\",\"impl\":\"%s\",\"size\":%u,\"batch\":%u,\"ns\":%.1f,\"ns_q1\":%.1f,\"ns_q3\":%.1f,"
-               "\"cycles\":%.0f,\"samples\":%u}\n", what, name, size, n, median, low, high, median * clock, samples);
+               "\"cycles\":%.0f,\"samples\":%u}\n",
+               what, name, size, n, median, low, high, median * clock, samples);
     else
-        printf("%-10s %-10s %5u bytes  x%-3u %9.1f ns (%.1f-%.1f) %7.0f cycles %6.2f Gbit/s\n", what, name, size, n, median,
-               low, high, median * clock, size ? size * 8 / median : 0);
+        printf("%-10s %-10s %5u bytes  x%-3u %9.1f ns (%.1f-%.1f) %7.0f cycles %6.2f Gbit/s\n", what, name, size, n,
+               median, low, high, median * clock, size ? size * 8 / median : 0);
     fflush(stdout);
 }
 
@@ -117,7 +118,7 @@ static void evp_check(bool ok)
 static void run_evp_seal(void)
 {
     for (struct chacha_job *j = sealing; j < sealing + batch; j++) {
-        uint8_t nonce[12] = { 0 };
+        uint8_t nonce[12] = {0};
         int n;
         store_le64(nonce + 4, j->counter);
         evp_check(EVP_EncryptInit_ex(evp, NULL, NULL, key, nonce) == 1 &&
@@ -130,7 +131,7 @@ static void run_evp_seal(void)
 static void run_evp_open(void)
 {
     for (struct chacha_job *j = opening; j < opening + batch; j++) {
-        uint8_t nonce[12] = { 0 }, tag[CHACHA_TAG];
+        uint8_t nonce[12] = {0}, tag[CHACHA_TAG];
         int n, len = (int)j->len - CHACHA_TAG;
         store_le64(nonce + 4, j->counter);
         memcpy(tag, j->src + len, sizeof tag);
@@ -144,12 +145,10 @@ static void set_size(unsigned size)
 {
     unsigned stride = ROUND_UP(size + CHACHA_TAG + 16, 16); /* WireGuard's header lies before each packet */
     for (unsigned i = 0; i < batch; i++) {
-        sealing[i] = (struct chacha_job){
-            .dst = sealed + i * stride + 16, .src = plain + i * stride, .len = size, .counter = i
-        };
+        sealing[i] =
+            (struct chacha_job){.dst = sealed + i * stride + 16, .src = plain + i * stride, .len = size, .counter = i};
         opening[i] = (struct chacha_job){
-            .dst = opened + i * stride + 16, .src = sealing[i].dst, .len = size + CHACHA_TAG, .counter = i
-        };
+            .dst = opened + i * stride + 16, .src = sealing[i].dst, .len = size + CHACHA_TAG, .counter = i};
     }
 }
 
@@ -160,7 +159,7 @@ static void reset_sealed(void)
     chacha_seal_batch(key, sealing, batch);
 }
 
-static uint8_t point[32] = { 9 }, scalar[32] = { 1, 2, 3 }, mac[16], message[116];
+static uint8_t point[32] = {9}, scalar[32] = {1, 2, 3}, mac[16], message[116];
 
 static void run_x25519(void)
 {
@@ -190,7 +189,7 @@ static void run_mac1_evp(void)
 {
     static EVP_MAC *method;
     size_t out = 16;
-    OSSL_PARAM params[] = { OSSL_PARAM_construct_size_t("size", &out), OSSL_PARAM_construct_end() };
+    OSSL_PARAM params[] = {OSSL_PARAM_construct_size_t("size", &out), OSSL_PARAM_construct_end()};
     if (!method)
         method = EVP_MAC_fetch(NULL, "BLAKE2SMAC", NULL);
     EVP_MAC_CTX *ctx = EVP_MAC_CTX_new(method);
@@ -212,7 +211,7 @@ static unsigned number(const char *text, unsigned low, unsigned high)
 
 int main(int argc, char **argv)
 {
-    static const unsigned sizes[] = { 64, 128, 256, 576, 1280, 1420, 2304, 4096, 8920 };
+    static const unsigned sizes[] = {64, 128, 256, 576, 1280, 1420, 2304, 4096, 8920};
     const char *only = NULL;
     unsigned only_size = 0;
     for (int i = 1; i < argc; i++) {

@@ -43,7 +43,7 @@ static void test_known(void)
         CHECK(n < 16 || memcmp(got, text, n) != 0);
         CHECK(!open(got, want, i % CHACHA_TAG, NULL, 0, nonce, key)); /* shorter than a tag */
         if (!extended && !ad_len && load_le32(nonce) == 0) {          /* such a case is a packet, too */
-            struct chacha_job job = { .dst = got, .src = text, .len = (uint32_t)n, .counter = load_le64(nonce + 4) };
+            struct chacha_job job = {.dst = got, .src = text, .len = (uint32_t)n, .counter = load_le64(nonce + 4)};
             want[i % (n + CHACHA_TAG)] ^= 1 << i % 8;
             chacha_seal_batch(key, &job, 1);
             if (!CHECK(memcmp(got, want, n + CHACHA_TAG) == 0))
@@ -72,8 +72,7 @@ static void test_known_batches(void)
             for (unsigned j = 0; j < c->lengths[k]; j++)
                 plain[k][j] = (7 * k + 3 * j) % 251;
             jobs[k] = (struct chacha_job){
-                .dst = joined + total, .src = plain[k], .len = c->lengths[k], .counter = c->counter + k
-            };
+                .dst = joined + total, .src = plain[k], .len = c->lengths[k], .counter = c->counter + k};
             total += c->lengths[k] + CHACHA_TAG;
         }
         chacha_seal_batch(key, jobs, c->n);
@@ -85,7 +84,7 @@ static void test_known_batches(void)
 
 static uint32_t random_length(struct random *r, unsigned shape)
 {
-    static const uint32_t usual[] = { 0, 32, 40, 64, 80, 128, 256, 576, 1280, 1420, 1424, 1500, 8920 };
+    static const uint32_t usual[] = {0, 32, 40, 64, 80, 128, 256, 576, 1280, 1420, 1424, 1500, 8920};
     switch (shape % 4) {
     case 0:
         return random_below(r, MAX_PLAIN + 1);
@@ -117,10 +116,10 @@ static void test_random_batch(struct random *r, const char *name, unsigned turn)
         memset(expected[i], 0xa5, SLOT);
         if (in_place)
             memcpy(sealed[i] + shift_out, plain[i] + shift_in, len);
-        jobs[i] = (struct chacha_job){ .dst = sealed[i] + shift_out,
-                                       .src = in_place ? sealed[i] + shift_out : plain[i] + shift_in,
-                                       .len = len,
-                                       .counter = counter + i * (turn % 5 ? 1 : 0x100000001) };
+        jobs[i] = (struct chacha_job){.dst = sealed[i] + shift_out,
+                                      .src = in_place ? sealed[i] + shift_out : plain[i] + shift_in,
+                                      .len = len,
+                                      .counter = counter + i * (turn % 5 ? 1 : 0x100000001)};
         again[i] = jobs[i];
         again[i].dst = expected[i] + shift_out;
         again[i].src = plain[i] + shift_in;
@@ -134,7 +133,7 @@ static void test_random_batch(struct random *r, const char *name, unsigned turn)
             fprintf(stderr, "    turn %u, packet %u of %u, %u bytes, by %s\n", turn, i, n, jobs[i].len, name);
 
     /* Some packets are forged: one bit anywhere, or another counter. */
-    bool forged[MAX_BATCH] = { 0 };
+    bool forged[MAX_BATCH] = {0};
     unsigned forgeries = 0;
     for (unsigned i = 0; i < n; i++) {
         struct chacha_job *j = &jobs[i];
@@ -175,14 +174,14 @@ static void test_random_batch(struct random *r, const char *name, unsigned turn)
  * address sanitizer where it can see it, and by the guard bytes for writes. */
 static void test_exact_memory(const char *name)
 {
-    uint8_t key[32] = { 9 };
+    uint8_t key[32] = {9};
     for (unsigned n = 1; n <= 17; n += 4) {
         for (uint32_t len = 0; len < 300; len += n == 1 ? 1 : 13) {
             struct chacha_job jobs[17];
             for (unsigned i = 0; i < n; i++) {
                 uint8_t *p = malloc(len + CHACHA_TAG);
                 memset(p, (int)i, len);
-                jobs[i] = (struct chacha_job){ .dst = p, .src = p, .len = len, .counter = i };
+                jobs[i] = (struct chacha_job){.dst = p, .src = p, .len = len, .counter = i};
             }
             chacha_seal_batch(key, jobs, n);
             for (unsigned i = 0; i < n; i++)
@@ -214,7 +213,7 @@ int main(void)
             continue;
         }
         struct random r;
-        uint8_t seed[32] = { 8, 4, 3, 9 };
+        uint8_t seed[32] = {8, 4, 3, 9};
         CHECK(chacha_select_name(names[i]));
         CHECK_STR(chacha_selected(), names[i]);
         test_known();

@@ -13,7 +13,7 @@ static inline size_t hex_bytes(uint8_t *out, const char *hex)
 {
     size_t n = strlen(hex) / 2;
     for (size_t i = 0; i < n; i++) {
-        char pair[3] = { hex[2 * i], hex[2 * i + 1], 0 }, *end;
+        char pair[3] = {hex[2 * i], hex[2 * i + 1], 0}, *end;
         out[i] = (uint8_t)strtoul(pair, &end, 16);
         if (end != pair + 2) {
             fprintf(stderr, "vector is not hexadecimal: %s\n", pair);

@@ -41,7 +41,7 @@ static void test_blake2s(void)
     for (size_t i = 0; i < ARRAY_COUNT(kdf_cases); i++) {
         const struct kdf_case *c = &kdf_cases[i];
         uint8_t key[32], input[128], want[3][32], got[3][32];
-        const char *outputs[3] = { c->t1, c->t2, c->t3 };
+        const char *outputs[3] = {c->t1, c->t2, c->t3};
         size_t n = hex_bytes(input, c->input);
         hex_bytes(key, c->key);
         blake2s_kdf(c->n, got[0], got[1], got[2], key, input, n);
@@ -82,7 +82,7 @@ static void test_x25519(void)
         CHECK(secret_is_zero(got, sizeof got));
     }
     /* RFC 7748, 5.2: k = u = 9, then k, u = f(k, u), k; after 1 and 1,000 turns. */
-    uint8_t k[32] = { 9 }, u[32] = { 9 }, next[32], want[32];
+    uint8_t k[32] = {9}, u[32] = {9}, next[32], want[32];
     for (unsigned turn = 1; turn <= 1000; turn++) {
         x25519(next, k, u);
         memcpy(u, k, 32);
@@ -110,7 +110,7 @@ static void test_sha256(void)
 static void test_random(void)
 {
     struct random a, b;
-    uint8_t seed[32] = { 1, 2, 3 }, x[1000], y[1000], stream[5 * 64];
+    uint8_t seed[32] = {1, 2, 3}, x[1000], y[1000], stream[5 * 64];
     static const uint8_t nonce[12];
     random_seed(&a, seed);
     random_seed(&b, seed);
@@ -132,7 +132,7 @@ static void test_random(void)
     random_bytes(&a, x, 64);
     random_bytes(&b, y, 64);
     CHECK(memcmp(x, y, 64) != 0);
-    unsigned seen[5] = { 0 };
+    unsigned seen[5] = {0};
     for (unsigned i = 0; i < 5000; i++) {
         uint32_t v = random_below(&a, 5);
         CHECK(v < 5);
@@ -149,7 +149,7 @@ static void test_random(void)
 
 static void test_secret(void)
 {
-    uint8_t a[33] = { 0 }, b[33] = { 0 };
+    uint8_t a[33] = {0}, b[33] = {0};
     CHECK(secret_is_zero(a, sizeof a));
     CHECK(secret_is_zero(a, 0));
     for (unsigned i = 0; i < sizeof a * 8; i++) {

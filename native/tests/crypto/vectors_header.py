@@ -1,4 +1,4 @@
-"""tests/vectors/chacha20poly1305.json and the KDF part of wireguard.json as C arrays: vectors_header.py CHACHA WG OUT."""
+"""chacha20poly1305.json and the KDF part of wireguard.json as C arrays: vectors_header.py CHACHA WG OUT."""
 
 import json
 import sys
@@ -9,7 +9,7 @@ def text(value: object) -> str:
     return json.dumps(value)
 
 
-def rows(struct: str, name: str, cases: list[dict], keys: list[str]) -> list[str]:
+def rows(struct: str, name: str, cases: list[dict[str, object]], keys: list[str]) -> list[str]:
     out = [f"static const struct {struct} {name}[] = {{"]
     out += ["    { " + ", ".join(f".{k.replace('-', '_')} = {text(c[k])}" for k in keys) + " }," for c in cases]
     return [*out, "};", ""]
@@ -18,7 +18,8 @@ def rows(struct: str, name: str, cases: list[dict], keys: list[str]) -> list[str
 def main() -> None:
     chacha, wireguard = (json.loads(Path(p).read_text()) for p in sys.argv[1:3])
     kdf = [
-        {"n": c["n"], "key": c["key"], "input": c["input"]} | {f"t{i + 1}": (c["outputs"] + [""] * 3)[i] for i in range(3)}
+        {"n": c["n"], "key": c["key"], "input": c["input"]}
+        | {f"t{i + 1}": (c["outputs"] + [""] * 3)[i] for i in range(3)}
         for c in wireguard["kdf"]
     ]
     out = [
@@ -28,8 +29,9 @@ def main() -> None:
         "struct blake2s_case { const char *key, *input, *digest; unsigned out; };",
         "struct hmac_case { const char *key, *input, *digest; };",
         "struct kdf_case { unsigned n; const char *key, *input, *t1, *t2, *t3; };",
-        'struct x25519_case { const char *private, *public, *shared, *base; };',
-        "struct batch_case { const char *name, *key, *sha256; uint64_t counter; unsigned n; const unsigned *lengths; };",
+        "struct x25519_case { const char *private, *public, *shared, *base; };",
+        "struct batch_case { const char *name, *key, *sha256; uint64_t counter; unsigned n;",
+        "                    const unsigned *lengths; };",
         "",
         *rows("aead_case", "aead_cases", chacha["aead"], ["name", "key", "nonce", "ad", "plain", "sealed"]),
         *rows("aead_case", "xaead_cases", chacha["xaead"], ["name", "key", "nonce", "ad", "plain", "sealed"]),
