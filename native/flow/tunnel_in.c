@@ -353,7 +353,7 @@ const struct tun *tunnel_queue_for(const struct tunnel_lane *lane, const struct 
     unsigned offset = lane->tun.vnet ? VNET_HEADER_LEN : 0;
     struct ip_view view;
     const uint8_t *packet = (const uint8_t *)iov->iov_base + offset;
-    if (tunnel->config.workers == 1 || ip_parse(&view, packet, iov->iov_len - offset) > IP_LENGTH)
+    if (tunnel->config.workers == 1 || ip_parse_inner(&view, packet, iov->iov_len - offset) != IP_OK)
         return &lane->tun;
     return &tunnel->lanes[ip_flow_hash(&view, packet) % tunnel->config.workers].tun;
 }
