@@ -7,9 +7,9 @@
  *   nat_frag.c   fragments: what follows a first fragment, and those that came before it
  *   mss.c        the MSS option of SYN and SYN-ACK
  *
- *   A mapping ties (family, protocol, inside address, inside port) to an outside port: the same one whoever is talked to
- *   (endpoint-independent mapping, RFC 4787 REQ-1). A session is one remote end of a mapping. A packet from outside is
- *   let in when its remote *address* has been talked to from that mapping (address-dependent filtering, REQ-8);
+ *   A mapping ties (family, protocol, inside address, inside port) to an outside port: the same one whoever is talked
+ *   to (endpoint-independent mapping, RFC 4787 REQ-1). A session is one remote end of a mapping. A packet from outside
+ *   is let in when its remote *address* has been talked to from that mapping (address-dependent filtering, REQ-8);
  *   TCP from another port of such a host must begin with a SYN. Only packets from inside make mappings and sessions.
  *   ICMP echo is mapped by its identifier, other protocols by address alone: one inside host per remote and protocol.
  *
@@ -24,8 +24,8 @@
  *   corrupt packet stays corrupt.
  *
  * Memory: `entries` sessions and as many mappings, about 100 bytes a session all in all, made at start and touched when
- * first used. A full table gives up the session that has been idle longest, of the kind that matters least: closing, echo,
- * unanswered, other protocols, answered UDP, established TCP.
+ * first used. A full table gives up the session that has been idle longest, of the kind that matters least: closing,
+ * echo, unanswered, other protocols, answered UDP, established TCP.
  *
  * Time is monotonic nanoseconds from outside; a step back is taken for a standstill.
  * Not for two threads at once. */

@@ -1,5 +1,5 @@
-/* Fragments through the NAT (RFC 4787 REQ-14: in any order). Ports are in the first fragment alone: what became of it is
- * remembered by the datagram's identity, and what comes before it is held, at most NAT_HELD_SLOTS packets of at most
+/* Fragments through the NAT (RFC 4787 REQ-14: in any order). Ports are in the first fragment alone: what became of it
+ * is remembered by the datagram's identity, and what comes before it is held, at most NAT_HELD_SLOTS packets of at most
  * NAT_HELD_ROOM bytes for NAT_HELD_SECONDS. A datagram that leaves gets an identification of its own, because several
  * hosts' datagrams to one remote would otherwise meet under one address with equal ones. */
 #include "flow/nat_table.h"

@@ -4,8 +4,8 @@
 #include "flow/nat_table.h"
 #include "wire/checksum.h"
 
-/* dst: which address of the error and which end of the embedded packet's opposite: an error that goes in has its dst and
- * the embedded src replaced, one that goes out its src and the embedded dst. */
+/* dst: which address of the error and which end of the embedded packet's opposite: an error that goes in has its dst
+ * and the embedded src replaced, one that goes out its src and the embedded dst. */
 static void translate(uint8_t *p, const struct ip_view *v, const struct ip_view *inner, bool in, const uint8_t *address,
                       uint16_t port)
 {

@@ -1,6 +1,6 @@
 /* Any sequence of packets: what the writes carry, split again, is every packet once, with as many payload bytes as came
- * in, flow by flow. Input: a flags byte, then packets as u16 length (little-endian) and bytes; a length with its top bit
- * set repeats the packet before with the sequence number advanced, so that joining is found early. */
+ * in, flow by flow. Input: a flags byte, then packets as u16 length (little-endian) and bytes; a length with its top
+ * bit set repeats the packet before with the sequence number advanced, so that joining is found early. */
 #include "wire/gro.h"
 
 #include <stdlib.h>

@@ -1,7 +1,7 @@
-/* Any packets, out and in, over time: nothing is read or written outside a packet (each lies in memory of its own size),
- * the table's numbers add up, a translated packet still parses, and what is not translated has its addresses as before.
- * Input: records of a byte of kind (bit 0 in, bit 1 super, bits 2-3 seconds to wait, bit 4 send the last translated
- * packet back, bit 5 with a partial checksum), u8 length in units of two bytes, bytes. */
+/* Any packets, out and in, over time: nothing is read or written outside a packet (each lies in memory of its own
+ * size), the table's numbers add up, a translated packet still parses, and what is not translated has its addresses as
+ * before. Input: records of a byte of kind (bit 0 in, bit 1 super, bits 2-3 seconds to wait, bit 4 send the last
+ * translated packet back, bit 5 with a partial checksum), u8 length in units of two bytes, bytes. */
 #include "flow/nat.h"
 
 #include <stdlib.h>

@@ -78,8 +78,8 @@ struct gro {
 };
 
 void gro_init(struct gro *g, unsigned flags);
-/* False: the batch is full, nothing was done. n may exceed the IP packet (padding is cut). What is not an IP packet is an
- * output of its own. The VNET_HEADER_LEN bytes before `packet` are gro's until gro_reset (with GRO_VNET). */
+/* False: the batch is full, nothing was done. n may exceed the IP packet (padding is cut). What is not an IP packet is
+ * an output of its own. The VNET_HEADER_LEN bytes before `packet` are gro's until gro_reset (with GRO_VNET). */
 bool gro_add(struct gro *g, uint8_t *packet, size_t n);
 /* Fills output[0..output_count). */
 void gro_finish(struct gro *g);

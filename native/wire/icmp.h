@@ -18,8 +18,8 @@ enum icmp_kind {
 #define ICMP_MAX4 576  /* RFC 1812 4.3.2.3 */
 #define ICMP_MAX6 1280 /* RFC 4443 2.4 c */
 
-/* Writes the whole answer to out (ICMP_MAX6 bytes suffice) and returns its length; 0: none may be sent, or `size` is too
- * small. source: 4 or 16 bytes, the packet's family; packet, n: the offender (a super-packet will do). */
+/* Writes the whole answer to out (ICMP_MAX6 bytes suffice) and returns its length; 0: none may be sent, or `size` is
+ * too small. source: 4 or 16 bytes, the packet's family; packet, n: the offender (a super-packet will do). */
 size_t icmp_error(uint8_t *out, size_t size, enum icmp_kind kind, unsigned mtu, const uint8_t *source,
                   const uint8_t *packet, size_t n);
 

@@ -81,8 +81,8 @@ struct ip_view {
 };
 
 enum ip_error ip_parse(struct ip_view *v, const uint8_t *packet, size_t n);
-/* The packet inside an ICMP error, or the first part of a super-packet: as ip_parse, but it may be cut anywhere after its
- * IP header (RFC 792: 8 bytes of transport are enough for ports). */
+/* The packet inside an ICMP error, or the first part of a super-packet: as ip_parse, but it may be cut anywhere after
+ * its IP header (RFC 792: 8 bytes of transport are enough for ports). */
 enum ip_error ip_parse_inner(struct ip_view *v, const uint8_t *packet, size_t n);
 const char *ip_error_name(enum ip_error e);
 

@@ -170,8 +170,8 @@ static void held_in_order(void)
     nat_free(n);
 }
 
-/* 1 what is dropped takes its fragments along, 2 the gateway's pass, 3 the queue has an end, 4 and a time, 5 big ones are not
- * held, 6 a first fragment too short for ports */
+/* 1 what is dropped takes its fragments along, 2 the gateway's pass, 3 the queue has an end, 4 and a time, 5 big ones
+ * are not held, 6 a first fragment too short for ports */
 static void bounds(bool six)
 {
     struct nat_config c = world_config(64);

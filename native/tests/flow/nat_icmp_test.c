@@ -29,8 +29,8 @@ static void compare(const struct packet *e, const struct packet *want, uint32_t 
     CHECK_VALID(e);
 }
 
-/* 1 an error about what left goes back to the sender and quotes its own packet, 2 an error about what came in leaves from
- * the tunnel address and quotes what the remote had sent; whole or cut after 8 transport bytes; with a changed port */
+/* 1 an error about what left goes back to the sender and quotes its own packet, 2 an error about what came in leaves
+ * from the tunnel address and quotes what the remote had sent; whole or cut after 8 transport bytes; with a changed port */
 static void both_ways(bool six, uint8_t protocol, uint32_t quoted, bool checksum)
 {
     struct nat_config c = world_config(64);

@@ -50,8 +50,8 @@ static void there_and_back(bool six, uint8_t protocol)
     end();
 }
 
-/* 1 two hosts with one port get two, 2 each gets its answer, 3 one port to two remotes stays one, 4 a stranger is not let
- * in, 5 the known remote is from another port, 6 but TCP only by SYN, 7 nobody's port is the gateway's */
+/* 1 two hosts with one port get two, 2 each gets its answer, 3 one port to two remotes stays one, 4 a stranger is not
+ * let in, 5 the known remote is from another port, 6 but TCP only by SYN, 7 nobody's port is the gateway's */
 static void mapping_and_filtering(bool six, uint8_t protocol)
 {
     begin(64);
@@ -76,8 +76,8 @@ static void mapping_and_filtering(bool six, uint8_t protocol)
     end();
 }
 
-/* 1 the gateway's packet is not changed, 2 its port is not given away, 3 answers and strangers reach it, 4 where a LAN host
- * was first, the gateway's packet gets another port, 5 and its answer comes back to the right one */
+/* 1 the gateway's packet is not changed, 2 its port is not given away, 3 answers and strangers reach it, 4 where a LAN
+ * host was first, the gateway's packet gets another port, 5 and its answer comes back to the right one */
 static void gateway_itself(bool six)
 {
     begin(64);
@@ -377,8 +377,8 @@ static void configured_anew(void)
     end();
 }
 
-/* Random flows of all kinds through a table that never has room for all: what leaves is right and unlike every other flow
- * that is alive; its answer, if it is let in, becomes exactly what the LAN host would have been sent without a NAT. */
+/* Random flows of all kinds through a table that never has room for all: what leaves is right and unlike every other
+ * flow that is alive; its answer, if it is let in, becomes exactly what the LAN host would have been sent without a NAT. */
 static void random_flows(void)
 {
     begin(200);
