@@ -259,8 +259,14 @@ class ProgramEndpoint:
         return f"--- {self.impl.name} on {self.host.name}, last lines:\n{self.program.tail()}"
 
     def close(self) -> None:
+        crashed = not self.program.alive() and self.program.process.returncode not in (0, -9)  # -9: a test killed it
         self.program.stop()
         self.socket_path.unlink(missing_ok=True)
+        # What a sanitized build has to say, at its end as well, fails the test that it belongs to.
+        said = self.program.log.read_text(errors="replace")
+        for word in ("runtime error:", "AddressSanitizer", "LeakSanitizer"):
+            assert word not in said, hide_keys(said[said.index(word) :][:2000])
+        assert not crashed, f"ended with {self.program.process.returncode}\n{self.report()}"
 
 
 @dataclass
