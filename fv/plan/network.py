@@ -74,21 +74,31 @@ def policy(config: Config) -> Policy | None:
     gateway = config.gateway
     endpoint = gateway_endpoint(config)
     if gateway is not None and endpoint is not None:
+        mark = _own_mark(config, endpoint) or gateway.mark
         return Policy(
             endpoint,
-            _selectors(gateway),
+            _selectors(gateway, mark),
             tuple(values.prefix(text) for text in gateway.destinations),
             gateway.kill_switch.enabled,
             gateway.everything,
             bool(gateway.lan),
             gateway.table,
-            gateway.mark,
+            mark,
             gateway.priority,
         )
     for endpoint in config.endpoints:
         if needs_policy(config, endpoint):
-            return Policy(endpoint, (f"not fwmark {MARK:#x}",), (), False, True, False)
+            mark = _own_mark(config, endpoint) or MARK
+            return Policy(endpoint, (f"not fwmark {mark:#x}",), (), False, True, False, mark=mark)
     return None
+
+
+def _own_mark(config: Config, endpoint: WireGuardEndpoint) -> int:
+    """The mark that the owner gave to the endpoint whose packets leave on a socket; 0: none."""
+    by_tag = {other.tag: other for other in config.endpoints}
+    while endpoint.detour:
+        endpoint = by_tag[endpoint.detour]
+    return values.mark(endpoint.routing_mark)
 
 
 def needs_policy(config: Config, endpoint: WireGuardEndpoint) -> bool:
@@ -100,9 +110,9 @@ def needs_policy(config: Config, endpoint: WireGuardEndpoint) -> bool:
     return any(net.prefixlen == 0 or any(address in net for address in outer) for net in taken(endpoint))
 
 
-def _selectors(gateway: Gateway) -> tuple[str, ...]:
+def _selectors(gateway: Gateway, mark: int) -> tuple[str, ...]:
     if gateway.everything:
-        return (f"not fwmark {gateway.mark:#x}",)
+        return (f"not fwmark {mark:#x}",)
     sources = [values.prefix(text) for text in gateway.sources]
     out: list[str] = []
     for word in gateway.lan:
@@ -238,7 +248,7 @@ def _marks(config: Config, chosen: Policy) -> list[int]:
 
 
 def mark_of(endpoint: WireGuardEndpoint, chosen: Policy | None) -> int:
-    """The outer packets' mark. A device that is carried has no outer packets of its own on any socket."""
-    if endpoint.detour:
-        return 0
-    return values.mark(endpoint.routing_mark) or (chosen.mark if chosen else 0)
+    """The outer packets' mark. A device that is carried has no outer packets on any socket; it gets the mark all the
+    same, because the engine's resolver takes the first device's."""
+    own = 0 if endpoint.detour else values.mark(endpoint.routing_mark)
+    return own or (chosen.mark if chosen else 0)
