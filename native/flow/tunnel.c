@@ -228,6 +228,8 @@ static void tunnel_set_timer(struct tunnel *tunnel)
     uint64_t next = wg_device_next(tunnel->core);
     if (tunnel->nat && tunnel->nat_next && tunnel->nat_next < next)
         next = tunnel->nat_next;
+    if (tunnel->queue_used && tunnel->queue_at < next)
+        next = tunnel->queue_at;
     if (next == WG_NEVER)
         timer_cancel(loop, &tunnel->timer);
     else if (!timer_armed(&tunnel->timer) || tunnel->timer.at != next)
@@ -238,10 +240,11 @@ void tunnel_kick(struct tunnel *tunnel)
 {
     struct wg_output out;
     const struct wg_now *now = tunnel_now(&tunnel->workers->worker[0]);
-    /* Bounded: 10,000 peers that all want something take several turns. */
-    for (unsigned i = 0; i < 256 && wg_device_next(tunnel->core) <= now->mono; i++) {
+    /* Bounded: 10,000 peers that all want something take several turns, those that want handshakes more of them. */
+    for (unsigned i = 0, work = 0; i < 256 && work < TUNNEL_HANDSHAKES && wg_device_next(tunnel->core) <= now->mono; i++) {
         if (!wg_device_poll(tunnel->core, now, &out))
             break;
+        work += out.action == WG_ACTION_SEND;
         tunnel_act(tunnel, &out);
     }
     tunnel_set_timer(tunnel);

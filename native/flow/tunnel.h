@@ -49,6 +49,7 @@ struct tunnel;
     X(OUT_ICMP_RATE, "out_icmp_rate_limited") \
     X(OUT_PACKET, "out_not_ip") \
     X(OUT_SOCKET, "out_socket_failed") \
+    X(OUT_BLOCKED, "out_socket_full") \
     X(OUT_NO_MEMORY, "out_no_memory") \
     X(IN_TRUNCATED, "in_truncated") \
     X(IN_NO_MEMORY, "in_no_memory") \
@@ -165,6 +166,7 @@ struct tunnel {
     /* handshake messages, a ring that grows out of leases as it fills */
     uint8_t *queue[WG_QUEUE_MAX * sizeof(struct tunnel_handshake) / LEASE_RECORD_SIZE + 2];
     unsigned queue_head, queue_used;
+    uint64_t queue_at; /* monotonic ns before which no more is worked off while data moves */
 };
 
 /* NULL and *error (-errno) on failure. seed: 32 bytes of entropy. The device is down. */

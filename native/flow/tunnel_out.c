@@ -190,11 +190,15 @@ static uint8_t *batch_place(struct tunnel_lane *lane, struct wg_peer *peer, stru
 {
     struct tunnel_batch *batch = &lane->batch;
     uint32_t wire = plain + WG_DATA_OVERHEAD;
+    if (lane->blocked) { /* what waits is sealed; behind it comes nothing until there is room */
+        lane->stats.drops[TUNNEL_DROP_OUT_BLOCKED]++;
+        return NULL;
+    }
     if (batch->count && (batch->peer != peer || batch->keypair != keypair || batch->tos != tos || batch->closed ||
                             wire > batch->segment || batch->count == TUNNEL_BATCH ||
                             batch->used + wire > UDP_MAX_PAYLOAD)) {
-        if (lane->blocked || !batch_turn_over(lane)) {
-            lane->stats.drops[TUNNEL_DROP_OUT_SOCKET]++;
+        if (!batch_turn_over(lane)) {
+            lane->stats.drops[TUNNEL_DROP_OUT_BLOCKED]++;
             return NULL;
         }
     }
@@ -321,10 +325,28 @@ void tunnel_out(struct tunnel_lane *lane, const uint8_t header[VNET_HEADER_LEN],
     }
 }
 
+/* The lane or one that carries it waits for its socket: reading on would only drop. */
+static bool blocked_somewhere(const struct tunnel_lane *lane)
+{
+    for (; lane; lane = lane->tunnel->carrier ? tunnel_lane(lane->tunnel->carrier, lane->worker) : NULL)
+        if (lane->blocked)
+            return true;
+    return false;
+}
+
+/* The lane's own TUN, and those of what it carries. */
+static void tun_read_again(struct tunnel_lane *lane)
+{
+    if (lane->tun_wake.kind)
+        loop_interest(&lane->worker->loop, &lane->tun_wake, WAKE_READ);
+    for (struct tunnel *inner = lane->tunnel->carried; inner; inner = inner->next_carried)
+        tun_read_again(tunnel_lane(inner, lane->worker));
+}
+
 void tunnel_batch_drop(struct tunnel_lane *lane)
 {
-    if (lane->blocked && lane->tun_wake.kind)
-        loop_interest(&lane->worker->loop, &lane->tun_wake, WAKE_READ);
+    if (lane->blocked)
+        tun_read_again(lane);
     batch_done(lane);
     if (lane->batch.buffer)
         lease_give(&lane->worker->leases, lane->batch.buffer);
@@ -336,8 +358,7 @@ void tunnel_resume(struct tunnel_lane *lane)
     batch_send(lane);
     if (lane->blocked)
         return;
-    if (lane->tun_wake.kind)
-        loop_interest(&lane->worker->loop, &lane->tun_wake, WAKE_READ);
+    tun_read_again(lane);
     tunnel_flush(lane);
 }
 
@@ -360,7 +381,7 @@ void tunnel_tun_ready(struct tunnel_lane *lane)
     if (!buffer) /* level-triggered: the next turn tries again; the TUN's queue drops, and counts, meanwhile */
         return;
     unsigned reads = 0;
-    for (; reads < TUNNEL_READS && !lane->blocked; reads++) {
+    for (; reads < TUNNEL_READS && !blocked_somewhere(lane); reads++) {
         ssize_t n = tun_read(&lane->tun, buffer, LEASE_LARGE_SIZE);
         if (n == 0)
             break;
@@ -385,6 +406,8 @@ void tunnel_tun_ready(struct tunnel_lane *lane)
     if (lane->tunnel->nat)
         tunnel_nat_held(lane);
     tunnel_flush(lane);
+    if (blocked_somewhere(lane) && lane->tun_wake.kind)
+        loop_interest(&worker->loop, &lane->tun_wake, 0);
     lease_give(&worker->leases, buffer);
 }
 
