@@ -102,6 +102,39 @@ int socket_steer_wireguard(int fd, unsigned count)
     return setsockopt(fd, SOL_SOCKET, SO_ATTACH_REUSEPORT_CBPF, &program, sizeof program) < 0 ? -errno : 0;
 }
 
+int socket_dial(int type, const struct sockaddr *to, socklen_t to_size, const struct socket_options *options)
+{
+    int fd = socket(to->sa_family, type | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+    if (fd < 0)
+        return -errno;
+    int error = set_common(fd, options);
+    if (!error && connect(fd, to, to_size) < 0 && errno != EINPROGRESS)
+        error = -errno;
+    if (error) {
+        close(fd);
+        return error;
+    }
+    return fd;
+}
+
+ssize_t socket_receive(int fd, void *bytes, size_t n)
+{
+    ssize_t got;
+    do
+        got = recv(fd, bytes, n, MSG_DONTWAIT);
+    while (got < 0 && errno == EINTR);
+    return got < 0 ? -errno : got;
+}
+
+ssize_t socket_send(int fd, const void *bytes, size_t n)
+{
+    ssize_t put;
+    do
+        put = send(fd, bytes, n, MSG_DONTWAIT | MSG_NOSIGNAL);
+    while (put < 0 && errno == EINTR);
+    return put < 0 ? -errno : put;
+}
+
 uint16_t socket_port(int fd)
 {
     union {

@@ -32,6 +32,13 @@ int socket_udp(enum socket_purpose purpose, int family, uint16_t port, const str
  * the addresses' hash. */
 int socket_steer_wireguard(int fd, unsigned count);
 
+/* A non-blocking close-on-exec socket connected to an address: SOCK_DGRAM (only that peer is heard, and its ICMP errors
+ * are) or SOCK_STREAM (connecting: writable when it is, or has failed). Returns the descriptor or -errno. */
+int socket_dial(int type, const struct sockaddr *to, socklen_t to_size, const struct socket_options *options);
+/* Bytes, 0 at the end of a stream, -EAGAIN, -errno. */
+ssize_t socket_receive(int fd, void *bytes, size_t n);
+ssize_t socket_send(int fd, const void *bytes, size_t n);
+
 /* The bound port, host order; 0 on failure. */
 uint16_t socket_port(int fd);
 /* Sets the mark of an open socket; 0 or -errno. */
