@@ -23,17 +23,8 @@ from lab import peers
 from lab.errors import LabError
 
 # The installed size is what a guest's memory pays: only what the lab runs.
-PACKAGES = (
-    "busybox-static",
-    "dash",
-    "python3",
-    "iperf3",
-    "iproute2",
-    "wireguard-tools",
-    "ethtool",
-    "kmod",
-    "libgcc-s1",
-)
+PACKAGES = ("busybox-static", "dash", "python3", "iperf3", "iproute2", "wireguard-tools", "ethtool", "kmod",
+            "libgcc-s1", "python3-cryptography")  # fmt: skip
 
 # Dependencies that serve installing only, or that nothing here runs.
 UNWANTED = ("perl", "libperl", "adduser", "debconf", "dpkg", "passwd", "libpam", "tar_", "usrmerge", "libdb5",
@@ -60,7 +51,8 @@ DEBIAN_ARCH = {"x86_64": "amd64", "aarch64": "arm64"}
 
 BUSYBOX = """
 mount umount cat echo ls mkdir sleep reboot nsenter sed grep rm chmod cp mv dmesg head tail sha256sum dd nc kill ps
-timeout uname wc cut tr cmp od true false test touch seq date env id ln free df sort xargs pidof find sysctl
+timeout unshare setsid taskset which tee uname wc cut tr cmp od true false test touch seq date env id ln free df sort xargs pidof
+find sysctl
 """
 
 MERGED = ("bin", "sbin", "lib", "lib64")  # symbolic links into usr/, as the distribution has them
@@ -83,6 +75,14 @@ def distribution() -> str:
         if key == "ID":
             return value.strip('"')
     return "unknown"
+
+
+def missing() -> str:
+    """Why no root can be made here; "" when one can."""
+    if distribution() not in KERNELS:
+        return f"guests are made of packages of {', '.join(KERNELS)}, and this is {distribution()}"
+    lacking = [name for name in ("apt-get", "dpkg-deb", "depmod") if shutil.which(name) is None]
+    return f"there is no {lacking[0]} (guests are made of Debian packages)" if lacking else ""
 
 
 def apt(arch: str, *words: str, where: Path | None = None) -> str:
@@ -156,8 +156,6 @@ def add_kernel(package: Path, root: Path, work: Path) -> tuple[Path, str]:
     for name in ("modules.order", "modules.builtin", "modules.builtin.modinfo"):
         if (source / name).is_file():
             shutil.copy2(source / name, target / name)
-    if shutil.which("depmod") is None:
-        raise LabError("there is no depmod", where="guest root", hint="install kmod")
     subprocess.run(["depmod", "-b", str(root), release], check=True, capture_output=True)
     return image, release
 
@@ -166,8 +164,8 @@ def make(arch: str) -> Root:
     """The guest's root, made now or found as it was made before."""
     if arch not in DEBIAN_ARCH:
         raise LabError(f"no guest is known for {arch}", where="--arch", hint=", ".join(DEBIAN_ARCH))
-    if shutil.which("apt-get") is None or shutil.which("dpkg-deb") is None:
-        raise LabError("guests are made of Debian packages", where="qemu", hint="apt-get and dpkg-deb are needed")
+    if why := missing():
+        raise LabError(why, where="qemu")
     home = folder(arch)
     recipe = hashlib.sha256(Path(__file__).read_bytes()).hexdigest()
     stamp = home / "stamp"

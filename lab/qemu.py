@@ -119,7 +119,9 @@ def missing(arch: str = platform.machine()) -> str:
     if arch not in EMULATORS:
         return f"no guest is known for {arch}"
     program = EMULATORS[arch][0]
-    return "" if shutil.which(program) else f"there is no {program} (install qemu-system-x86 or qemu-system-arm)"
+    if shutil.which(program) is None:
+        return f"there is no {program} (install qemu-system-x86 or qemu-system-arm)"
+    return guest_root.missing()
 
 
 def job_archive(path: Path, script: str, files: Mapping[str, Path], work: Path) -> None:

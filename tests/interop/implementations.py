@@ -10,8 +10,12 @@
 An implementation is started, waited for (its UAPI socket), configured by `wg setconf` like any other, and given its
 addresses. The reference peer runs in this process and is configured directly.
 
-    FVD             the engine under test                       (default: build/fvd)
-    FV_INTEROP      implementations under test, by name         (default: fv,fv-2)
+    FVD             the engine under test               (default: that of pytest's --build, so build/fvd)
+    FV_INTEROP      implementations under test, by name (default: fv,fv-2)
+
+`FV_INTEROP=wireguard-go pytest tests/interop` runs the same tests against a program that is known to be right, which
+is how the tests themselves are tested; `lacks` below says where it is not.
+    FV_INTEROP_WITH whom they are tried with, by name           (default: all but the kernel's module: see KERNEL)
 """
 
 import contextlib
@@ -34,6 +38,7 @@ from tests.peers.wireguard import Device, Peer
 ROOT = Path(__file__).resolve().parents[2]
 SOCKETS = Path("/var/run/wireguard")
 PORT = 51820
+KERNEL = "the kernel's wireguard module"  # instead of a program; test_kernel_module.py runs these tests where it is
 
 
 def peers_folder() -> Path:
@@ -67,6 +72,8 @@ class Implementation:
     def present(self) -> bool:
         if self.program == "fvd":
             return _runs(self.path())
+        if self.program == KERNEL:
+            return Path("/sys/module/wireguard").exists()
         return not self.program or self.path().exists()
 
 
@@ -94,6 +101,7 @@ IMPLEMENTATIONS = {
                     "answers from the addressed address at once",  # now and then the first goes out from the last one
                     "answers to link-local addresses",
                     "session of its own in the background",
+                    "steady memory under a flood",
                 }
             ),
         ),
@@ -108,11 +116,13 @@ IMPLEMENTATIONS = {
             "gotatun", "gotatun-cli", ("-f", "--disable-drop-privileges", "-v", "debug", "NAME"), lacks=LOOSE
         ),
         Implementation("reference", "", slow=True),
+        Implementation("kernel", KERNEL),
     )
 }
 
 UNDER_TEST = [IMPLEMENTATIONS[name] for name in os.environ.get("FV_INTEROP", "fv,fv-2").split(",")]
-OTHERS = [IMPLEMENTATIONS[name] for name in ("wireguard-go", "boringtun", "gotatun", "fv", "reference")]
+WITH = os.environ.get("FV_INTEROP_WITH", "wireguard-go,boringtun,gotatun,fv,reference")
+OTHERS = [IMPLEMENTATIONS[name] for name in WITH.split(",")]
 
 
 class Endpoint(Protocol):
@@ -193,13 +203,16 @@ class ProgramEndpoint:
             wait_for("UAPI socket", lambda: self.socket_path.exists() or not self.program.alive(), 10)
             assert self.program.alive(), "it ended at once"
             wait_for("interface", lambda: self.host.has_link(self.name), 5)
-            self.host.ip(
-                f"link set {self.name} mtu {self.mtu} up",
-                f"address add {self.address4}/24 dev {self.name}",
-                f"address add {self.address6}/64 dev {self.name} nodad",
-            )
+            self.add_addresses()
         except AssertionError as error:
             raise AssertionError(f"{error}\n{self.report()}") from None
+
+    def add_addresses(self) -> None:
+        self.host.ip(
+            f"link set {self.name} mtu {self.mtu} up",
+            f"address add {self.address4}/24 dev {self.name}",
+            f"address add {self.address6}/64 dev {self.name} nodad",
+        )
 
     @property
     def socket_path(self) -> Path:
@@ -269,6 +282,21 @@ class ProgramEndpoint:
         assert not crashed, f"ended with {self.program.process.returncode}\n{self.report()}"
 
 
+class KernelEndpoint(ProgramEndpoint):
+    """The kernel's module: a link, configured by the same `wg`."""
+
+    def __post_init__(self) -> None:
+        self.name = self.name or f"fv{os.getpid()}x{next(_names)}"
+        self.host.ip(f"link add {self.name} type wireguard")
+        self.add_addresses()
+
+    def report(self) -> str:
+        return f"--- {self.impl.name} on {self.host.name}: {self.wg('show', self.name, check=False).stdout}"
+
+    def close(self) -> None:
+        self.host.ip(f"link del {self.name}")
+
+
 @dataclass
 class ReferenceEndpoint:
     """The reference peer with a TUN, in this process."""
@@ -332,6 +360,8 @@ def start(
     address4, address6 = f"10.7.0.{number}", f"fd07::{number}"
     if not impl.program:
         return ReferenceEndpoint(impl, host, mtu, address4, address6)
+    if impl.program == KERNEL:
+        return KernelEndpoint(impl, host, mtu, address4, address6)
     return ProgramEndpoint(impl, host, mtu, address4, address6, environment or {})
 
 

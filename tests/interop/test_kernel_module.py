@@ -4,6 +4,7 @@ The guest has the distribution's cloud kernel (lab/guest_root.py), this checkout
 failure in there is this test's failure, with what pytest printed in the guest.
 """
 
+import importlib
 import os
 import platform
 import re
@@ -15,20 +16,21 @@ from lab import qemu
 
 ROOT = Path(__file__).resolve().parents[2]
 
-# Names of the cases' tests that need no more than both ends, by file.
+# What needs no more than both ends.
 FILES = ("test_matrix.py", "test_addresses.py", "test_offloads.py")
 
-# Two boots' worth of time where the processor is emulated.
-SECONDS = {"kvm": 300, "tcg": 1800}
+# How long a file may take, by accelerator: where the processor is emulated everything is slow.
+SECONDS = {"kvm": 300, "hvf": 300, "tcg": 1800}
+
+# The pytest of this interpreter: pure Python, and newer than the distribution's.
+PYTEST = ("pytest", "_pytest", "pluggy", "iniconfig", "packaging", "pygments")
 
 
 def binaries(arch: str, build: Path) -> Path:
     """The folder with fvd for this architecture; FV_BUILD_AARCH64 names that of a cross build."""
-    return (
-        build
-        if arch == platform.machine()
-        else Path(os.environ.get(f"FV_BUILD_{arch.upper()}", ROOT / f"build-{arch}"))
-    )
+    if arch == platform.machine():
+        return build
+    return Path(os.environ.get(f"FV_BUILD_{arch.upper()}", ROOT / f"build-{arch}"))
 
 
 def run(arch: str, build: Path, *words: str) -> str:
@@ -44,26 +46,25 @@ def run(arch: str, build: Path, *words: str) -> str:
         "/fv/pyproject.toml": ROOT / "pyproject.toml",
         "/fv/build/fvd": fvd,
     }
+    for name in PYTEST:
+        files[f"/fv/site/{name}"] = Path(str(importlib.import_module(name).__file__)).parent
     command = " ".join(f"'{word}'" for word in ("-p", "no:cacheprovider", "-q", "--tb=short", *words))
-    script = f"cd /fv && FV_INTEROP_WITH=kernel FVD=/fv/build/fvd python3 -m pytest {command}\n"
-    outcome = qemu.run_in_guest(script, files, arch=arch, timeout=SECONDS.get(qemu.accelerator(arch), 1800))
+    variables = "PYTHONPATH=/fv/site FV_INTEROP_WITH=kernel FVD=/fv/build/fvd"
+    script = f"cd /fv && {variables} python3 -m pytest {command}\n"
+    outcome = qemu.run_in_guest(script, files, arch=arch, timeout=SECONDS[qemu.accelerator(arch)])
     assert outcome.status == 0, f"in the guest ({outcome.accelerator}, kernel {outcome.kernel}):\n{outcome.output}"
-    passed = re.search(r"(\d+) passed", outcome.output)
-    assert passed, f"nothing ran:\n{outcome.output}"
-    assert "skipped" not in outcome.output.splitlines()[-1], outcome.output
+    last = outcome.output.strip().splitlines()[-1]
+    assert re.search(r"\d+ passed", last), f"nothing ran:\n{outcome.output}"
+    assert "skipped" not in last, outcome.output
     return outcome.output
 
 
+@pytest.mark.slow  # where the processor is emulated: half a minute
 @pytest.mark.needs("wg")
 def test_handshake_and_transfer(build: Path) -> None:
     """Both roles, with and without a preshared key, and a hashed TCP transfer each way."""
-    run(
-        platform.machine(),
-        build,
-        "tests/interop/test_matrix.py",
-        "-k",
-        "fv:kernel and (test_handshake or test_tcp) and not in6",
-    )
+    cases = "fv:kernel and (test_handshake or test_tcp) and not in6"
+    run(platform.machine(), build, "tests/interop/test_matrix.py", "-k", cases)
 
 
 @pytest.mark.slow
