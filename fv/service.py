@@ -138,32 +138,52 @@ def _said(log: pathlib.Path, start: int) -> str:
     return "it said nothing"
 
 
-def down(file: str, control: str) -> Record:
-    """Stop the engine; what it set in the kernel it takes back itself. Name servers are put back here."""
+def down(file: str, control: str, tables: tuple[int, ...] = (), priorities: tuple[int, ...] = ()) -> str:
+    """Stop the engine; what it set in the kernel it takes back itself, and what a crash or `on_stop = "closed"` left is
+    taken back here: `down` is the owner's word that it may go. Name servers are put back here as well.
+
+    Without a record (the engine was started by `fv run`), tables and priorities say where leftovers would be. Returns
+    what was done.
+    """
     path = record_path(name_of(file), control)
     record = read_record(path)
     if record is None:
-        raise FvError("is not up", where=Where(file), hint=f"fv up {file}")
+        return _down_without_record(file, control, tables, priorities)
     _restore_dns(record)
     if alive(record.pid):
         _end(record.pid)
-    # A kill switch that a crash or `on_stop = "closed"` left: `down` is the owner's word that it may go.
     remove_leftovers(record.tables, record.priorities)
     path.unlink(missing_ok=True)
-    return record
+    return f"process {record.pid} has ended"
+
+
+def _down_without_record(file: str, control: str, tables: tuple[int, ...], priorities: tuple[int, ...]) -> str:
+    ran = _answers(control)
+    if ran:
+        _wait_ended(uapi.stop(control))
+    count = remove_leftovers(tables, priorities)
+    if not ran and not count:
+        raise FvError("is not up", where=Where(file), hint=f"fv up {file}")
+    done = ["the engine has ended"] if ran else []
+    return ", ".join(done + ([f"{count} routes and rules of a crash are removed"] if count else []))
 
 
 def _end(pid: int) -> None:
     """SIGTERM and wait; the process need not be our child."""
     with contextlib.suppress(ProcessLookupError):
         os.kill(pid, signal.SIGTERM)
+    _wait_ended(pid)
+    with contextlib.suppress(ChildProcessError):
+        os.waitpid(pid, os.WNOHANG)
+
+
+def _wait_ended(pid: int) -> None:
+    """Its control socket goes first, the kernel's state after it: only the end of the process is the end."""
     deadline = time.monotonic() + STOPPED
     while alive(pid) and not _zombie(pid):
         if time.monotonic() > deadline:
             raise FvError(f"process {pid} does not end", hint=f"look at its log, then: kill -9 {pid}")
         time.sleep(0.05)
-    with contextlib.suppress(ChildProcessError):
-        os.waitpid(pid, os.WNOHANG)
 
 
 def _zombie(pid: int) -> bool:

@@ -6,6 +6,7 @@ Both are `key=value` lines over a stream socket, an empty line at the end of eac
 import os
 import pathlib
 import socket
+import struct
 from collections.abc import Iterator
 
 import msgspec
@@ -141,6 +142,16 @@ def swap(path: str, text: str) -> None:
     with Connection(path) as connection:
         connection.send(f"swap=1\nlength={len(raw)}\n\n".encode() + raw)
         connection.answer()
+
+
+def stop(path: str) -> int:
+    """The engine ends as for SIGTERM: it begins to. Returns its process number, to wait for."""
+    with Connection(path) as connection:
+        # struct ucred: pid, uid, gid of whoever called listen (unix(7))
+        raw = connection.socket.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
+        connection.send(b"stop=1\n\n")
+        connection.answer()
+    return int(struct.unpack("3i", raw)[0])
 
 
 def device(name: str, folder: str = WIREGUARD_FOLDER) -> Device:

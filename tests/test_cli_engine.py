@@ -281,3 +281,44 @@ def test_a_tunnel_in_a_tunnel(tmp_path: pathlib.Path, fvd: pathlib.Path) -> None
         (tmp_path / f"{side}.toml").write_text(text + engine)
     done = shell(HOPS, f"fvhop{os.getpid()}", str(tmp_path), fvd=fvd, namespace=False)
     assert done.stdout.endswith("the end\n"), (done.stdout, done.stderr)
+
+
+RUN = """
+set -e
+ip link set lo up
+fv() { "$PYTHON" -m fv "$@"; }
+ready() {
+    for i in $(seq 200); do "$FV_FVD" --health --control "$1" >/dev/null 2>&1 && return; sleep 0.05; done
+    exit 9
+}
+trap 'kill -9 $engine 2>/dev/null' EXIT
+"$PYTHON" -m fv run "$1" & engine=$!
+ready "$2"
+[ "$(cat /proc/$engine/comm)" = fvd ]
+ip rule | grep -q 'proto 157'
+fv down "$1"
+wait $engine
+! ip rule | grep 'proto 157'
+"$PYTHON" -m fv run "$1" & engine=$!
+ready "$2"
+kill -9 $engine
+wait $engine || true
+ip rule | grep -q 'proto 157'
+ip route show table 51820 | grep -q '^unreachable default'
+fv down "$1"
+! ip rule | grep 'proto 157'
+! ip route show table 51820 2>/dev/null | grep .
+fv down "$1" 2>&1 | grep -q 'is not up'
+echo the end
+"""
+
+
+@pytest.mark.needs("root", "tun", "unshare", "ip")
+def test_down_after_run(config: pathlib.Path, fvd: pathlib.Path) -> None:
+    """`fv run` becomes the engine; `fv down` ends it, and removes the kill switch that a crash of it left."""
+    text = config.read_text().replace('"10.7.0.2/32"', '"0.0.0.0/0"')
+    config.write_text(text + '\n[gateway]\nlan = ["192.168.9.0/24"]\n')
+    done = shell(RUN, str(config), str(config.parent / "fv.sock"), fvd=fvd)
+    assert done.stdout.endswith("the end\n"), (done.stdout, done.stderr)
+    assert "is down: the engine has ended\n" in done.stdout
+    assert "routes and rules of a crash are removed" in done.stdout
