@@ -12,10 +12,10 @@ addresses. The reference peer runs in this process and is configured directly.
 
     FVD             the engine under test               (default: that of pytest's --build, so build/fvd)
     FV_INTEROP      implementations under test, by name (default: fv,fv-2)
+    FV_INTEROP_WITH whom they are tried with, by name   (default: all but the kernel's module: see KERNEL)
 
 `FV_INTEROP=wireguard-go pytest tests/interop` runs the same tests against a program that is known to be right, which
 is how the tests themselves are tested; `lacks` below says where it is not.
-    FV_INTEROP_WITH whom they are tried with, by name           (default: all but the kernel's module: see KERNEL)
 """
 
 import contextlib
