@@ -26,6 +26,8 @@ Make = Callable[[Oracle], bytes]
 def session(request: pytest.FixtureRequest) -> Iterator[Oracle]:
     need(request.param)
     with oracle(request.param) as made:
+        another = base64(Identity.fresh().public)
+        made.end.wg("set", made.end.name, "peer", another, "allowed-ips", "10.7.0.8/32,fd07::8/128")
         yield made
 
 
@@ -174,6 +176,8 @@ IPV4 = echo_request(b"x", 1)
 # Authentic, so that counters and windows move; nothing may come out of the TUN, and no answer may come.
 INNER: dict[str, bytes] = {
     "wrong inner source": echo_request(b"x", 1, source="10.7.0.9"),
+    "another peer's inner source": echo_request(b"x", 1, source="10.7.0.8"),
+    "another peer's inner source, IPv6": echo_request(b"x", 1, source="fd07::8", target="fd07::2"),
     "their own inner source": echo_request(b"x", 1, source=TARGET4),
     "wrong inner source, IPv6": echo_request(b"x", 1, source="fd07::9", target="fd07::2"),
     "IPv4 length beyond": IPV4[:2] + b"\x01\x00" + IPV4[4:],

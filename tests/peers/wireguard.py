@@ -143,6 +143,7 @@ class Device:
         self.peers: dict[bytes, Peer] = {}
         self.under_load = False
         self.pads = True
+        self.rekeys_by_age = True  # off: lets a keypair grow old, to see what the other end does
         self.answers = True  # off: takes everything in and says nothing, to see the other end's timers
         self.drops: Counter[str] = Counter()
         self._secret = (b"", -1e9)
@@ -224,7 +225,7 @@ class Device:
             actions += self._send(peer, pair.seal(packet.ljust(size, b"\0")), now)
             if packet:
                 peer.timers.setdefault("new-handshake", now + KEEPALIVE_TIMEOUT + REKEY_TIMEOUT + self.jitter())
-            old = pair.keys.is_initiator and now - pair.created >= REKEY_AFTER_TIME
+            old = self.rekeys_by_age and pair.keys.is_initiator and now - pair.created >= REKEY_AFTER_TIME
             if pair.counter > REKEY_AFTER_MESSAGES or old:
                 actions += self.initiate(peer, now)
         return actions
@@ -365,7 +366,8 @@ class Device:
         self._authenticated_received(peer, len(message), now)
         # As initiator: a new handshake while there is still time for it, asked for once per keypair.
         late = now - pair.created >= REJECT_AFTER_TIME - KEEPALIVE_TIMEOUT - REKEY_TIMEOUT
-        if pair is peer.current and pair.keys.is_initiator and late and not pair.asked_rekey:
+        fresh_wanted = self.rekeys_by_age and pair.keys.is_initiator and not pair.asked_rekey
+        if pair is peer.current and late and fresh_wanted:
             pair.asked_rekey = True
             actions += self.initiate(peer, now)
         if not plain:
