@@ -7,16 +7,16 @@
 #include "crypto/secret.h"
 #include "wire/bytes.h"
 
-/* Best first. */
+/* Best first; what x86-64 has comes before the others. */
 #ifdef FV_CHACHA_X86
-#define X86_IMPLS &chacha_avx512, &chacha_avx2,
-#define X86_NAMES "avx512", "avx2",
+#define X86_IMPLS(others) &chacha_avx512, &chacha_avx2, others
+#define X86_NAMES(others) "avx512", "avx2", others
 #else
-#define X86_IMPLS
-#define X86_NAMES
+#define X86_IMPLS(others) others
+#define X86_NAMES(others) others
 #endif
-static const struct chacha_impl *const impls[] = {X86_IMPLS & chacha_libcrypto, &chacha_portable};
-static const char *const names[] = {X86_NAMES "libcrypto", "portable", NULL};
+static const struct chacha_impl *const impls[] = {X86_IMPLS(&chacha_libcrypto), &chacha_portable};
+static const char *const names[] = {X86_NAMES("libcrypto"), "portable", NULL};
 _Static_assert(ARRAY_COUNT(names) == ARRAY_COUNT(impls) + 1, "one name for each implementation");
 
 /* Written at start; a first call that finds nothing chosen writes what every other thread would write too. */

@@ -28,6 +28,13 @@ struct lanes {
     unsigned n, cuts;
 };
 
+struct columns {
+    uint8_t *dst[LANES];
+    const uint8_t *src[LANES];
+    uint64_t counter[LANES];
+    uint32_t len[LANES], longest, shortest;
+};
+
 static const uint8_t zeros[64];
 
 INLINE __m256i load(const void *p)
@@ -68,8 +75,13 @@ INLINE void transpose_words(__m256i out[8], const __m256i w[8])
     }
 }
 
-/* A pass over 8 blocks. */
-TARGET static void lanes_run(struct lanes *l, const uint32_t key[8])
+/* What changes from block to block and from packet to packet. */
+struct position {
+    __m256i block, lo, hi;
+};
+
+/* 8 blocks of keystream: block i is first[i] and second[i]. */
+INLINE void keystream(__m256i first[8], __m256i second[8], const uint32_t key[8], const struct position *p)
 {
     static const uint32_t sigma[4] = CHACHA_SIGMA;
     const __m256i by16 = _mm256_setr_epi8(2, 3, 0, 1, 6, 7, 4, 5, 10, 11, 8, 9, 14, 15, 12, 13, /**/
@@ -81,10 +93,10 @@ TARGET static void lanes_run(struct lanes *l, const uint32_t key[8])
         x[i] = _mm256_set1_epi32((int)sigma[i]);
     for (unsigned i = 0; i < 8; i++)
         x[4 + i] = _mm256_set1_epi32((int)key[i]);
-    x[12] = l->block;
+    x[12] = p->block;
     x[13] = _mm256_setzero_si256();
-    x[14] = l->lo;
-    x[15] = l->hi;
+    x[14] = p->lo;
+    x[15] = p->hi;
     for (unsigned i = 0; i < 10; i++) {
         QUARTER(x[0], x[4], x[8], x[12]);
         QUARTER(x[1], x[5], x[9], x[13]);
@@ -99,12 +111,19 @@ TARGET static void lanes_run(struct lanes *l, const uint32_t key[8])
         x[i] = _mm256_add_epi32(x[i], _mm256_set1_epi32((int)sigma[i]));
     for (unsigned i = 0; i < 8; i++)
         x[4 + i] = _mm256_add_epi32(x[4 + i], _mm256_set1_epi32((int)key[i]));
-    x[12] = _mm256_add_epi32(x[12], l->block);
-    x[14] = _mm256_add_epi32(x[14], l->lo);
-    x[15] = _mm256_add_epi32(x[15], l->hi);
-    __m256i first[8], second[8];
+    x[12] = _mm256_add_epi32(x[12], p->block);
+    x[14] = _mm256_add_epi32(x[14], p->lo);
+    x[15] = _mm256_add_epi32(x[15], p->hi);
     transpose_words(first, x);
     transpose_words(second, x + 8);
+}
+
+/* A pass over 8 blocks. */
+TARGET static void lanes_run(struct lanes *l, const uint32_t key[8])
+{
+    const struct position p = {l->block, l->lo, l->hi};
+    __m256i first[8], second[8];
+    keystream(first, second, key, &p);
     for (unsigned i = 0; i < LANES; i++) {
         __m256i a = load(l->src[i]), b = load(l->src[i] + 32);
         store(l->dst[i], _mm256_xor_si256(first[i], a));
@@ -169,20 +188,58 @@ TARGET static void lanes_flush(struct lanes *l, const uint32_t key[8])
     lanes_run(l, key);
 }
 
-/* A pass for the first blocks of 8 packets, whole: dst[i] = block 0 under counter[i]. */
-TARGET static void lanes_keys(struct lanes *l, const uint32_t key[8], uint8_t (*dst)[64], const uint64_t counter[LANES])
+/* The low and high words of 8 counters. */
+INLINE void counters_split(__m256i *lo, __m256i *hi, const uint64_t counter[LANES])
 {
     uint32_t low[LANES], high[LANES];
     for (unsigned i = 0; i < LANES; i++) {
         low[i] = (uint32_t)counter[i];
         high[i] = (uint32_t)(counter[i] >> 32);
+    }
+    *lo = load(low);
+    *hi = load(high);
+}
+
+/* A pass for the first blocks of 8 packets, whole: dst[i] = block 0 under counter[i]. */
+TARGET static void lanes_keys(struct lanes *l, const uint32_t key[8], uint8_t (*dst)[64], const uint64_t counter[LANES])
+{
+    l->block = _mm256_setzero_si256();
+    counters_split(&l->lo, &l->hi, counter);
+    for (unsigned i = 0; i < LANES; i++) {
         l->dst[i] = dst[i];
         l->src[i] = zeros;
     }
-    l->block = _mm256_setzero_si256();
-    l->lo = load(low);
-    l->hi = load(high);
     lanes_run(l, key);
+}
+
+/* The texts of 8 packets of about equal length, a lane each: nothing is lined up then. */
+TARGET static void columns_run(const struct columns *c, const uint32_t key[8])
+{
+    struct position p = {.block = _mm256_set1_epi32(1)};
+    __m256i first[8], second[8];
+    counters_split(&p.lo, &p.hi, c->counter);
+    for (uint32_t at = 0; at < c->longest; at += 64) {
+        keystream(first, second, key, &p);
+        p.block = _mm256_add_epi32(p.block, _mm256_set1_epi32(1));
+        if (at + 64 <= c->shortest) {
+            for (unsigned i = 0; i < LANES; i++) {
+                __m256i a = load(c->src[i] + at), b = load(c->src[i] + at + 32);
+                store(c->dst[i] + at, _mm256_xor_si256(first[i], a));
+                store(c->dst[i] + at + 32, _mm256_xor_si256(second[i], b));
+            }
+            continue;
+        }
+        for (unsigned i = 0; i < LANES; i++) {
+            uint8_t end[64] = {0};
+            if (c->len[i] <= at)
+                continue;
+            uint32_t n = MIN(c->len[i] - at, 64u);
+            memcpy(end, c->src[i] + at, n);
+            store(end, _mm256_xor_si256(first[i], load(end)));
+            store(end + 32, _mm256_xor_si256(second[i], load(end + 32)));
+            memcpy(c->dst[i] + at, end, n);
+        }
+    }
 }
 
 /* ---- Poly1305 ---- */

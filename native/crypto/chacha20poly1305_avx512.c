@@ -1,12 +1,13 @@
 /* ChaCha20-Poly1305 for AVX-512 with IFMA: many packets at once.
  *
- * Theory of operation. A packet of 1,420 bytes is 23 blocks of ChaCha20 (the first gives its one-time key) and 90 blocks
+ * Theory of operation. A packet of 1,420 bytes is 24 blocks of ChaCha20 (the first gives its one-time key) and 90 blocks
  * of Poly1305 under a key that no other packet has. Working on one packet leaves vector lanes empty at its end and makes
  * Poly1305 compute powers of r for 90 blocks only. So both run across packets:
  *
  *  - ChaCha20: 16 blocks in the 16 lanes of 32 bits, one state word a register. Which block of which packet a lane holds
- *    does not matter to the rounds, so the blocks of up to 16 packets are lined up and taken 16 at a time; one-time keys
- *    are blocks like any other. Only the last round of a chunk has empty lanes.
+ *    does not matter to the rounds. 16 packets of about equal length, the usual case, get a lane each; otherwise the
+ *    blocks of up to 16 packets are lined up and taken 16 at a time, so that only the last pass has empty lanes. One-time
+ *    keys are blocks like any other.
  *  - Poly1305: 8 packets in the 8 lanes of 64 bits, in limbs of 44, 44 and 42 bits that VPMADD52 multiplies. A step takes
  *    64 bytes (4 blocks) of every packet: h = (h + m0) r^4 + m1 r^3 + m2 r^2 + m3 r, with one carry for the four. The
  *    packets are padded in front, not at the end: leading zero blocks without their 2^128 bit leave h = 0, so lanes of
@@ -50,6 +51,14 @@ struct lanes {
     unsigned n, cuts;
 };
 
+/* 16 packets side by side: lane i is the next block of packet i. */
+struct columns {
+    uint8_t *dst[LANES];
+    const uint8_t *src[LANES];
+    uint64_t counter[LANES];
+    uint32_t len[LANES], longest, shortest;
+};
+
 static const uint8_t zeros[64];
 
 #define QUARTER(a, b, c, d) \
@@ -83,19 +92,10 @@ INLINE void transpose_quarters(__m512i out[4], __m512i a, __m512i b, __m512i c, 
     out[3] = _mm512_shuffle_i32x4(ab_high, cd_high, 0xdd);
 }
 
-/* A pass over 16 blocks. */
-TARGET static void lanes_run(struct lanes *l, const uint32_t key[8])
+/* 16 blocks of keystream from their 16 start words each: block 4 k + j is stream[j][k]. */
+INLINE void keystream(__m512i stream[4][4], const __m512i start[16])
 {
-    static const uint32_t sigma[4] = CHACHA_SIGMA;
-    __m512i x[16], start[16];
-    for (unsigned i = 0; i < 4; i++)
-        start[i] = _mm512_set1_epi32((int)sigma[i]);
-    for (unsigned i = 0; i < 8; i++)
-        start[4 + i] = _mm512_set1_epi32((int)key[i]);
-    start[12] = l->block;
-    start[13] = _mm512_setzero_si512();
-    start[14] = l->lo;
-    start[15] = l->hi;
+    __m512i x[16], a[4], b[4], c[4], d[4];
     for (unsigned i = 0; i < 16; i++)
         x[i] = start[i];
     for (unsigned i = 0; i < 10; i++) {
@@ -110,14 +110,34 @@ TARGET static void lanes_run(struct lanes *l, const uint32_t key[8])
     }
     for (unsigned i = 0; i < 16; i++)
         x[i] = _mm512_add_epi32(x[i], start[i]);
-    __m512i a[4], b[4], c[4], d[4];
     transpose_words(a, x);
     transpose_words(b, x + 4);
     transpose_words(c, x + 8);
     transpose_words(d, x + 12);
-    __m512i stream[4][4];
     for (unsigned j = 0; j < 4; j++)
         transpose_quarters(stream[j], a[j], b[j], c[j], d[j]);
+}
+
+/* The words that 16 blocks under one key have in common. */
+INLINE void start_set(__m512i start[16], const uint32_t key[8])
+{
+    static const uint32_t sigma[4] = CHACHA_SIGMA;
+    for (unsigned i = 0; i < 4; i++)
+        start[i] = _mm512_set1_epi32((int)sigma[i]);
+    for (unsigned i = 0; i < 8; i++)
+        start[4 + i] = _mm512_set1_epi32((int)key[i]);
+    start[13] = _mm512_setzero_si512();
+}
+
+/* A pass over 16 blocks. */
+TARGET static void lanes_run(struct lanes *l, const uint32_t key[8])
+{
+    __m512i start[16], stream[4][4];
+    start_set(start, key);
+    start[12] = l->block;
+    start[14] = l->lo;
+    start[15] = l->hi;
+    keystream(stream, start);
     for (unsigned i = 0; i < LANES; i++) {
         __m512i text = _mm512_loadu_si512(l->src[i]);
         _mm512_storeu_si512(l->dst[i], _mm512_xor_si512(stream[i % 4][i / 4], text));
@@ -411,19 +431,52 @@ TARGET static void poly_group(const struct group *g, uint64_t tag_low[GROUP], ui
     _mm512_storeu_si512(tag_high, high);
 }
 
-/* A pass for the first blocks of up to 16 packets, whole: dst[i] = block 0 under counter[i]. */
-TARGET static void lanes_keys(struct lanes *l, const uint32_t key[8], uint8_t (*dst)[64], const uint64_t counter[LANES])
+/* The low and high words of 16 counters. */
+INLINE void counters_split(__m512i *lo, __m512i *hi, const uint64_t counter[LANES])
 {
     const __m512i a = _mm512_loadu_si512(counter), b = _mm512_loadu_si512(counter + 8);
+    *lo = _mm512_inserti64x4(_mm512_castsi256_si512(_mm512_cvtepi64_epi32(a)), _mm512_cvtepi64_epi32(b), 1);
+    *hi = _mm512_inserti64x4(_mm512_castsi256_si512(_mm512_cvtepi64_epi32(_mm512_srli_epi64(a, 32))),
+                             _mm512_cvtepi64_epi32(_mm512_srli_epi64(b, 32)), 1);
+}
+
+/* A pass for the first blocks of 16 packets, whole: dst[i] = block 0 under counter[i]. */
+TARGET static void lanes_keys(struct lanes *l, const uint32_t key[8], uint8_t (*dst)[64], const uint64_t counter[LANES])
+{
     l->block = _mm512_setzero_si512();
-    l->lo = _mm512_inserti64x4(_mm512_castsi256_si512(_mm512_cvtepi64_epi32(a)), _mm512_cvtepi64_epi32(b), 1);
-    l->hi = _mm512_inserti64x4(_mm512_castsi256_si512(_mm512_cvtepi64_epi32(_mm512_srli_epi64(a, 32))),
-                               _mm512_cvtepi64_epi32(_mm512_srli_epi64(b, 32)), 1);
+    counters_split(&l->lo, &l->hi, counter);
     for (unsigned i = 0; i < LANES; i++) {
         l->dst[i] = dst[i];
         l->src[i] = zeros;
     }
     lanes_run(l, key);
+}
+
+/* The texts of 16 packets of about equal length, a lane each: nothing is lined up then. */
+TARGET static void columns_run(const struct columns *c, const uint32_t key[8])
+{
+    __m512i start[16], stream[4][4];
+    start_set(start, key);
+    start[12] = _mm512_set1_epi32(1);
+    counters_split(&start[14], &start[15], c->counter);
+    for (uint32_t at = 0; at < c->longest; at += 64) {
+        keystream(stream, start);
+        start[12] = _mm512_add_epi32(start[12], _mm512_set1_epi32(1));
+        if (at + 64 <= c->shortest) {
+            for (unsigned i = 0; i < LANES; i++) {
+                __m512i text = _mm512_loadu_si512(c->src[i] + at);
+                _mm512_storeu_si512(c->dst[i] + at, _mm512_xor_si512(stream[i % 4][i / 4], text));
+            }
+            continue;
+        }
+        for (unsigned i = 0; i < LANES; i++) {
+            __mmask64 in = _bzhi_u64(~(uint64_t)0, c->len[i] > at ? MIN(c->len[i] - at, 64u) : 0);
+            const uint8_t *src = (const uint8_t *)((uintptr_t)c->src[i] + at); /* may be past the end: then in is 0 */
+            uint8_t *dst = (uint8_t *)((uintptr_t)c->dst[i] + at);
+            __m512i text = _mm512_maskz_loadu_epi8(in, src);
+            _mm512_mask_storeu_epi8(dst, in, _mm512_xor_si512(stream[i % 4][i / 4], text));
+        }
+    }
 }
 
 #include "crypto/chacha20poly1305_batch.h"
