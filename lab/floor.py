@@ -19,4 +19,4 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    return impls.run_bench("floor", args)
+    return impls.run_bench("floor", impls.in_set(args, "main"))

@@ -51,8 +51,8 @@ DEBIAN_ARCH = {"x86_64": "amd64", "aarch64": "arm64"}
 
 BUSYBOX = """
 mount umount cat echo ls mkdir sleep reboot nsenter sed grep rm chmod cp mv dmesg head tail sha256sum dd nc kill ps
-timeout unshare setsid taskset which tee uname wc cut tr cmp od true false test touch seq date env id ln free df sort xargs pidof
-find sysctl
+timeout unshare setsid taskset which tee uname wc cut tr cmp od true false test touch seq date env id ln free df sort
+xargs pidof find sysctl
 """
 
 MERGED = ("bin", "sbin", "lib", "lib64")  # symbolic links into usr/, as the distribution has them

@@ -26,9 +26,34 @@ from lab.tunnel import MTU, Keys, Pinning, Tunnel, make_keys, one_cpu_each
 class Profile:
     seconds: float
     samples: int
+    cells: str  # run when none are named
+    sets: str
 
 
-PROFILES = {"quick": Profile(3, 1), "full": Profile(15, 3)}
+PROFILES = {
+    "quick": Profile(3, 1, "rtt,tcp1,tcp8-up", "main"),
+    "full": Profile(15, 3, "rtt,tcp1,tcp8,udp64", "main,threads,restrictions"),
+}
+
+# What is run besides what is named on the command line: a set fills in what the command line leaves open.
+SETS: dict[str, dict[str, str]] = {
+    # every implementation, one thread, everywhere
+    "main": {},
+    # what more threads do for one
+    "threads": {
+        "impls": "fv,wireguard-go,boringtun",
+        "threads": "1,2,4,ships",
+        "topologies": "local",
+        "cells": "tcp1-up,tcp8-up",
+    },
+    # a kernel that lacks a feature
+    "restrictions": {
+        "impls": "fv,wireguard-go,boringtun",
+        "restrict": ",".join(implementations.RESTRICTIONS),
+        "topologies": "local",
+        "cells": "tcp1,tcp8-up",
+    },
+}
 
 PREFIX = "lab"
 
@@ -52,13 +77,27 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--impls", default="", help="comma-separated; default: all but the kernel where it has none")
     parser.add_argument("--cells", default="", help=f"comma-separated, of {', '.join(cells.BY_NAME)}")
     parser.add_argument("--topologies", default="", help=f"comma-separated, of {', '.join(topology.TOPOLOGIES)}")
-    parser.add_argument("--threads", default="1", help="comma-separated numbers of data-plane threads, or ships")
+    parser.add_argument("--threads", default="", help="comma-separated numbers of data-plane threads, or ships")
     parser.add_argument(
         "--restrict", default="", help=f"comma-separated, each in turn: none, {', '.join(implementations.RESTRICTIONS)}"
     )
+    parser.add_argument("--sets", default="", help=f"comma-separated, of {', '.join(SETS)} (default: the profile's)")
     parser.add_argument("--samples", type=int, help="of each cell (default: the profile's)")
     parser.add_argument("--seconds", type=float, help="of each sample (default: the profile's)")
     parser.add_argument("--log", type=Path, default=log.DEFAULT)
+
+
+def in_set(args: argparse.Namespace, name: str) -> argparse.Namespace:
+    """The arguments with a set's own values where none were given."""
+    if name not in SETS:
+        raise LabError(f"no set is called {name}", where="--sets", hint=", ".join(SETS))
+    filled = argparse.Namespace(**vars(args))
+    for key, value in (SETS[name] | {"threads": SETS[name].get("threads", "1")}).items():
+        if not getattr(filled, key):
+            setattr(filled, key, value)
+    if not filled.cells:
+        filled.cells = PROFILES[args.profile].cells
+    return filled
 
 
 def split(words: str) -> list[str]:
@@ -179,7 +218,9 @@ def describe(row: dict[str, object]) -> str:
 
 
 def run(args: argparse.Namespace) -> int:
-    return run_bench("impls", args)
+    named = any((args.impls, args.threads, args.restrict))  # then that is what is wanted, and no set besides
+    sets = split(args.sets) or (["main"] if named else split(PROFILES[args.profile].sets))
+    return max(run_bench("impls", in_set(args, name)) for name in sets)
 
 
 def run_bench(bench: str, args: argparse.Namespace) -> int:
