@@ -32,19 +32,20 @@ static void test_known(void)
         hex_bytes(nonce, c->nonce);
         size_t ad_len = hex_bytes(ad, c->ad), n = hex_bytes(text, c->plain);
         CHECK_EQ(hex_bytes(want, c->sealed), n + CHACHA_TAG);
+        size_t forged = n && i % 2 ? i % MIN(n, 1024u) : n + i % CHACHA_TAG; /* a byte of the text or of the tag */
         seal(got, text, n, ad_len ? ad : NULL, ad_len, nonce, key);
         if (!CHECK(memcmp(got, want, n + CHACHA_TAG) == 0))
             fprintf(stderr, "    %s by %s\n", c->name, chacha_selected());
         CHECK(open(got, got, n + CHACHA_TAG, ad_len ? ad : NULL, ad_len, nonce, key)); /* in place */
         CHECK_MEM(got, text, n);
         memset(got, 0x33, sizeof got);
-        want[i % (n + CHACHA_TAG)] ^= 1 << i % 8;
+        want[forged] ^= 1 << i % 8;
         CHECK(!open(got, want, n + CHACHA_TAG, ad_len ? ad : NULL, ad_len, nonce, key));
         CHECK(n < 16 || memcmp(got, text, n) != 0);
         CHECK(!open(got, want, i % CHACHA_TAG, NULL, 0, nonce, key)); /* shorter than a tag */
         if (!extended && !ad_len && load_le32(nonce) == 0) {          /* such a case is a packet, too */
             struct chacha_job job = {.dst = got, .src = text, .len = (uint32_t)n, .counter = load_le64(nonce + 4)};
-            want[i % (n + CHACHA_TAG)] ^= 1 << i % 8;
+            want[forged] ^= 1 << i % 8;
             chacha_seal_batch(key, &job, 1);
             if (!CHECK(memcmp(got, want, n + CHACHA_TAG) == 0))
                 fprintf(stderr, "    %s as a batch by %s\n", c->name, chacha_selected());
@@ -202,20 +203,22 @@ static void test_exact_memory(const char *name)
 int main(void)
 {
     const char *const *names = chacha_names();
-    unsigned ran = 0, best = 0;
+    unsigned ran = 0;
+    const char *best = "portable"; /* the first of the list that runs here */
     CHECK(!chacha_select_name("no such thing"));
     CHECK(!chacha_usable("no such thing"));
     for (unsigned i = 0; names[i]; i++) {
         if (!chacha_usable(names[i])) {
             printf("skipped: %s, which this CPU cannot run\n", names[i]);
             CHECK(!chacha_select_name(names[i]));
-            best += best == i;
             continue;
         }
         struct random r;
         uint8_t seed[32] = {8, 4, 3, 9};
         CHECK(chacha_select_name(names[i]));
         CHECK_STR(chacha_selected(), names[i]);
+        if (ran == 0)
+            best = names[i];
         test_known();
         test_known_batches();
         test_exact_memory(names[i]);
@@ -226,7 +229,7 @@ int main(void)
         printf("%s: ran\n", names[i]);
     }
     CHECK(ran >= 2);
-    CHECK_STR(chacha_select(~0u), names[best]);
+    CHECK_STR(chacha_select(~0u), best);
     CHECK_STR(chacha_select(0), "portable");
     return check_done();
 }
