@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from lab import cells, charts, guest_root, impls, log, machine, peers, qemu, report, summary, targets
+from lab import cells, charts, guest_root, implementations, impls, log, machine, peers, qemu, report, summary, targets
 from lab.errors import LabError
 from lab.summary import Figure
 
@@ -58,7 +58,9 @@ def speeds(impl: str, *values: float, **columns: object) -> list[dict[str, str]]
         ((100, 95, 105), (120, 118, 122), True, "lost"),
     ],
 )
-def test_verdict(ours: tuple[float, ...], other: tuple[float, ...], more: bool, expected: str) -> None:
+def test_verdict(
+    ours: tuple[float, float, float], other: tuple[float, float, float], more: bool, expected: str
+) -> None:
     metric = summary.BY_NAME["mbit_s" if more else "rtt_p50_us"]
     assert summary.verdict(Figure(*ours, 3), Figure(*other, 3), metric) == expected
 
@@ -76,7 +78,12 @@ def test_a_full_run_counts_before_a_newer_quick_one() -> None:
 
 
 def test_sides_follow_the_direction() -> None:
-    sides = {"a_user_s_gbit": 0.1, "a_system_s_gbit": 0.2, "b_user_s_gbit": 0.5, "b_system_s_gbit": 0.6}
+    sides: dict[str, object] = {
+        "a_user_s_gbit": 0.1,
+        "a_system_s_gbit": 0.2,
+        "b_user_s_gbit": 0.5,
+        "b_system_s_gbit": 0.6,
+    }
     up, down = summary.derived(row(**sides)), summary.derived(row(direction="down", **sides))
     assert up["sending_s_gbit"] == pytest.approx(0.3)
     assert up["receiving_s_gbit"] == pytest.approx(1.1)
@@ -377,9 +384,9 @@ def test_wrong_words_are_named(words: tuple[str, str]) -> None:
 
 
 def test_the_kernel_cannot_be_restricted_and_that_is_unsupported() -> None:
-    kernel = impls.Variant(impls.implementations.BY_NAME["kernel"], "1", "udp_gro")
+    kernel = impls.Variant(implementations.BY_NAME["kernel"], "1", "udp_gro")
     assert "cannot be refused" in impls.unsupported(kernel)
-    assert impls.unsupported(impls.Variant(impls.implementations.BY_NAME["fv"], "4", "udp_gro")) == ""
+    assert impls.unsupported(impls.Variant(implementations.BY_NAME["fv"], "4", "udp_gro")) == ""
 
 
 def test_ping_reads_its_own_answers() -> None:
