@@ -30,13 +30,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
-from tests.interop.netns import Host, Program, hide_keys, wait_for, wire
+from tests.interop.netns import SOCKETS, Host, Program, hide_keys, wait_for, wire
 from tests.peers.wg_noise import Identity
 from tests.peers.wg_shell import TunShell, open_tun
 from tests.peers.wireguard import Device, Peer
 
 ROOT = Path(__file__).resolve().parents[2]
-SOCKETS = Path("/var/run/wireguard")
 PORT = 51820
 KERNEL = "the kernel's wireguard module"  # instead of a program; test_kernel_module.py runs these tests where it is
 

@@ -28,6 +28,7 @@ from pathlib import Path
 from typing import TypeVar
 
 PREFIX = "fvpeer"
+SOCKETS = Path("/var/run/wireguard")  # of all namespaces together
 CLONE_NEWNET = 0x40000000
 PR_SET_PDEATHSIG = 1
 
@@ -190,11 +191,15 @@ def _remove(name: str) -> None:
 
 
 def sweep() -> None:
-    """Removes the namespaces of runs that died."""
+    """Removes the namespaces and sockets of runs that died."""
     for path in Path("/run/netns").glob(f"{PREFIX}-*-*"):
         pid = path.name.split("-")[1]
         if not Path(f"/proc/{pid}").exists():
             _remove(path.name)
+    for path in SOCKETS.glob("fv*x*.sock"):
+        pid = path.name.removeprefix("fv").partition("x")[0]
+        if pid.isdigit() and not Path(f"/proc/{pid}").exists():
+            path.unlink(missing_ok=True)
 
 
 @contextlib.contextmanager

@@ -171,7 +171,7 @@ class Oracle:
         for key, _, value in fields:
             if key == "public_key":
                 peer = value[:8]
-            if key not in ("private_key", "preshared_key"):
+            if key not in ("private_key", "preshared_key", "errno", ""):
                 seen[f"{peer} {key} {value if key == 'allowed_ip' else ''}"] = value
         seen["packets out of the TUN"] = self.packets_out()
         return seen

@@ -14,7 +14,6 @@ from tests.interop import transfer
 from tests.interop.implementations import (
     IMPLEMENTATIONS,
     PORT,
-    SOCKETS,
     UNDER_TEST,
     Implementation,
     PeerConfig,
@@ -22,7 +21,7 @@ from tests.interop.implementations import (
     base64,
     start,
 )
-from tests.interop.netns import Host, hosts, wait_for, wire
+from tests.interop.netns import SOCKETS, Host, hosts, wait_for, wire
 from tests.interop.oracle import can, need
 from tests.peers.wg_noise import Identity
 from tests.peers.wg_shell import open_tun
