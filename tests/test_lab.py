@@ -5,6 +5,7 @@ import subprocess
 import sys
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -78,7 +79,7 @@ def test_a_full_run_counts_before_a_newer_quick_one() -> None:
 
 
 def test_sides_follow_the_direction() -> None:
-    sides: dict[str, object] = {
+    sides: dict[str, Any] = {
         "a_user_s_gbit": 0.1,
         "a_system_s_gbit": 0.2,
         "b_user_s_gbit": 0.5,
