@@ -39,6 +39,9 @@ PROFILES = {  # ms of a sample, samples, ms of warm-up
 # QEMU's user emulators, by machine.
 EMULATORS = {"aarch64": "qemu-aarch64", "armv7l": "qemu-arm", "x86_64": "qemu-x86_64"}
 
+# Where the distribution's cross compilers have the C library of that architecture.
+LIBRARIES = {"aarch64": "/usr/aarch64-linux-gnu", "armv7l": "/usr/arm-linux-gnueabihf", "x86_64": "/"}
+
 
 @dataclass(frozen=True)
 class Bench:
@@ -144,7 +147,8 @@ def count(program: Path, arch: str, size: int, plugin: Path) -> float:
     for packets in (64, 64 + 640):
         command = [emulator, "-plugin", str(plugin), "-d", "plugin", str(program)]
         command += ["--size", str(size), "--packets", str(packets), "--batch", "32"]
-        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=300)
+        environment = {"QEMU_LD_PREFIX": LIBRARIES[arch], **os.environ}
+        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=300, env=environment)
         found = re.search(r"instructions (\d+)", done.stderr + done.stdout)
         if done.returncode or not found:
             raise LabError(done.stderr.strip()[-200:] or "no count", where=f"{emulator} -plugin")
