@@ -327,7 +327,11 @@ struct tunnel *tunnel_new(struct workers *workers, const struct tunnel_config *c
     tunnel->config = *config;
     tunnel->events = *events;
     tunnel->workers = workers;
-    pthread_mutex_init(&tunnel->nat_lock, NULL);
+    pthread_mutexattr_t again; /* an answer to a fragment that was held is translated where the fragment is sent on */
+    pthread_mutexattr_init(&again);
+    pthread_mutexattr_settype(&again, PTHREAD_MUTEX_RECURSIVE);
+    pthread_mutex_init(&tunnel->nat_lock, &again);
+    pthread_mutexattr_destroy(&again);
     tunnel->hooks = (struct wg_hooks){tunnel, hook_listen_port, hook_fwmark, hook_peer_removed};
     tunnel->lanes = calloc(config->workers, sizeof *tunnel->lanes);
     tunnel->core = wg_device_new(seed, &tunnel->hooks);

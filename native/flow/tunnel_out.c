@@ -264,7 +264,10 @@ static void answer_unreachable(struct tunnel_lane *lane, const struct ip_view *v
     size_t length = icmp_error(answer + VNET_HEADER_LEN, ICMP_MAX6, ICMP_ADDRESS, 0, ip_dst(v->version, packet), packet, n);
     unsigned skip = lane->tun.vnet ? 0 : VNET_HEADER_LEN;
     struct iovec iov = {answer + skip, length + VNET_HEADER_LEN - skip};
-    if (length && tun_write(&lane->tun, &iov, 1))
+    /* The offender was translated on its way here; the answer is about what its sender has sent. */
+    if (!length || (lane->tunnel->nat && !tunnel_nat_in(lane, NULL, answer + VNET_HEADER_LEN, length)))
+        return;
+    if (tun_write(&lane->tun, &iov, 1))
         lane->stats.drops[TUNNEL_DROP_TUN_WRITE]++;
 }
 
