@@ -13,6 +13,7 @@ import random
 from pathlib import Path
 
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
+from cryptography.hazmat.primitives.ciphers import Cipher, algorithms
 from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
 
 # RFC 8439, 2.8.2
@@ -98,7 +99,7 @@ def aead_cases(rng: random.Random) -> list[dict[str, str]]:
         for ad_len in (0, rng.choice([1, 12, 15, 16, 17, 32, 33])):
             key, nonce, plain, ad = rng.randbytes(32), rng.randbytes(12), rng.randbytes(n), rng.randbytes(ad_len)
             cases.append(case(f"{n} bytes, {ad_len} of ad", key, nonce, plain, ad))
-    for name, key, nonce, plain in edges():
+    for name, key, nonce, plain in edges() + last_reductions():
         cases.append(case(name, key, nonce, plain, b""))
     return cases
 
@@ -135,6 +136,32 @@ def edges() -> list[tuple[str, bytes, bytes, bytes]]:
             stream = ChaCha20Poly1305(key).encrypt(nonce, bytes(len(text)), b"")[:-16]
             plain = bytes(a ^ b for a, b in zip(text, stream, strict=True))
             out.append((f"{name}, key {variant}", key, nonce, plain))
+    return out
+
+
+def last_reductions() -> list[tuple[str, bytes, bytes, bytes]]:
+    """One-block messages whose Poly1305 sum is 0 to 4 modulo p.
+
+    An accumulator then ends at p or above, below 2^130, and only the very last subtraction makes the tag right. Random
+    messages never get there.
+    """
+    p = (1 << 130) - 5
+    out = []
+    for target in range(5):
+        for attempt in range(1 << 16):
+            key = hashlib.sha256(bytes([target]) + attempt.to_bytes(2, "little")).digest()
+            nonce = bytes(4) + (attempt << 30).to_bytes(8, "little")
+            cipher = Cipher(algorithms.ChaCha20(key, bytes(4) + nonce), mode=None)
+            stream = cipher.encryptor().update(bytes(80))
+            r = int.from_bytes(stream[:16], "little") & 0x0FFFFFFC0FFFFFFC0FFFFFFC0FFFFFFF
+            lengths = (16 << 64) + (1 << 128)
+            block = ((target * pow(r, -1, p) - lengths) * pow(r, -1, p)) % p - (1 << 128)
+            if 0 <= block < 1 << 128:
+                text = block.to_bytes(16, "little")
+                plain = bytes(a ^ b for a, b in zip(text, stream[64:], strict=True))
+                out.append((f"sum of {target} modulo p", key, nonce, plain))
+                break
+    assert len(out) == 5
     return out
 
 

@@ -43,12 +43,16 @@ static void test_known(void)
         CHECK(!open(got, want, n + CHACHA_TAG, ad_len ? ad : NULL, ad_len, nonce, key));
         CHECK(n < 16 || memcmp(got, text, n) != 0);
         CHECK(!open(got, want, i % CHACHA_TAG, NULL, 0, nonce, key)); /* shorter than a tag */
-        if (!extended && !ad_len && load_le32(nonce) == 0) {          /* such a case is a packet, too */
-            struct chacha_job job = {.dst = got, .src = text, .len = (uint32_t)n, .counter = load_le64(nonce + 4)};
+        if (!extended && !ad_len && load_le32(nonce) == 0) { /* such a case is a packet, too */
             want[forged] ^= 1 << i % 8;
-            chacha_seal_batch(key, &job, 1);
-            if (!CHECK(memcmp(got, want, n + CHACHA_TAG) == 0))
-                fprintf(stderr, "    %s as a batch by %s\n", c->name, chacha_selected());
+            struct chacha_job jobs[9]; /* enough of them for the vectors, which leave small batches to others */
+            for (unsigned k = 0; k < ARRAY_COUNT(jobs); k++)
+                jobs[k] = (struct chacha_job){
+                    .dst = sealed[k], .src = text, .len = (uint32_t)n, .counter = load_le64(nonce + 4)};
+            chacha_seal_batch(key, jobs, ARRAY_COUNT(jobs));
+            for (unsigned k = 0; k < ARRAY_COUNT(jobs); k++)
+                if (!CHECK(memcmp(sealed[k], want, n + CHACHA_TAG) == 0))
+                    fprintf(stderr, "    %s as a batch by %s\n", c->name, chacha_selected());
         }
     }
     for (size_t i = 0; i < ARRAY_COUNT(hchacha_cases); i++) {
@@ -200,6 +204,39 @@ static void test_exact_memory(const char *name)
     }
 }
 
+/* Every length around the ends of blocks, in batches of equal packets: opening writes the text and not a byte more. */
+static void test_lengths(const char *name)
+{
+    static const unsigned batches[] = {1, 3, 8, 17};
+    uint8_t key[32] = {7};
+    for (unsigned b = 0; b < ARRAY_COUNT(batches); b++) {
+        for (uint32_t len = 0; len < 200; len++) {
+            struct chacha_job jobs[17];
+            unsigned n = batches[b];
+            for (unsigned i = 0; i < n; i++) {
+                memset(plain[i], (int)(i + len), len);
+                jobs[i] = (struct chacha_job){.dst = sealed[i], .src = plain[i], .len = len, .counter = i};
+            }
+            chacha_seal_batch(key, jobs, n);
+            for (unsigned i = 0; i < n; i++) {
+                memset(opened[i], 0x5a, len + 64);
+                jobs[i].src = sealed[i];
+                jobs[i].dst = opened[i];
+                jobs[i].len = len + CHACHA_TAG;
+            }
+            CHECK_EQ(chacha_open_batch(key, jobs, n), 0);
+            bool right = true;
+            for (unsigned i = 0; i < n; i++) {
+                right = right && memcmp(opened[i], plain[i], len) == 0;
+                for (unsigned k = 0; k < 64; k++)
+                    right = right && opened[i][len + k] == 0x5a;
+            }
+            if (!CHECK(right))
+                fprintf(stderr, "    %u bytes, batch of %u, by %s\n", len, n, name);
+        }
+    }
+}
+
 int main(void)
 {
     const char *const *names = chacha_names();
@@ -222,6 +259,7 @@ int main(void)
         test_known();
         test_known_batches();
         test_exact_memory(names[i]);
+        test_lengths(names[i]);
         random_seed(&r, seed);
         for (unsigned turn = 0; turn < 300; turn++)
             test_random_batch(&r, names[i], turn);
