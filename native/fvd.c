@@ -112,8 +112,7 @@ static void timer_ready(struct worker *worker, struct timer *timer)
 {
     switch ((enum wake_kind)timer->kind) {
     case WAKE_WG_TIMER:
-        tunnel_timer(OWNER(struct tunnel, timer, timer));
-        break;
+        break; /* engine_turn does what is due, and sets it anew: here it would be due again at once */
     case WAKE_RESOLVER_TIMER:
     case WAKE_NAMES_TIMER:
         engine_names_timer(&engine, timer);

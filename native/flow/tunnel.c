@@ -250,11 +250,6 @@ void tunnel_kick(struct tunnel *tunnel)
     tunnel_set_timer(tunnel);
 }
 
-void tunnel_timer(struct tunnel *tunnel)
-{
-    tunnel_kick(tunnel);
-}
-
 void tunnel_turn(struct tunnel *tunnel)
 {
     uint64_t now = tunnel_now(&tunnel->workers->worker[0])->mono;

@@ -209,8 +209,7 @@ static inline const struct wg_now *tunnel_now(const struct worker *worker)
 /* The cases of the switch. */
 void tunnel_tun_ready(struct tunnel_lane *lane);
 void tunnel_socket_ready(struct tunnel_socket *socket, unsigned events);
-void tunnel_timer(struct tunnel *tunnel);
-/* Once a turn on worker 0: queued handshakes, what the core wants, memory of the dead. */
+/* Once a turn on worker 0: queued handshakes, what the core wants, memory of the dead. Its timer only wakes the worker. */
 void tunnel_turn(struct tunnel *tunnel);
 
 /* Sum over the lanes; worker 0, the others paused. */
