@@ -159,9 +159,11 @@ void wg_keypair_destroy(struct wg_keypair *kp)
     free(kp);
 }
 
+/* Signed: another thread's `now` may be a turn older than the keypair. */
 bool wg_keypair_usable(const struct wg_keypair *kp, const struct wg_now *now)
 {
-    return !__atomic_load_n(&kp->dead, __ATOMIC_ACQUIRE) && now->boot - kp->birth < WG_REJECT_AFTER_TIME;
+    return !__atomic_load_n(&kp->dead, __ATOMIC_ACQUIRE) &&
+           (int64_t)(now->boot - kp->birth) < (int64_t)WG_REJECT_AFTER_TIME;
 }
 
 /* Compare and swap, not an addition: refused attempts must never bring the counter round to zero. */

@@ -175,8 +175,32 @@ static void test_zero_key(void)
     wg_device_free(dev);
 }
 
+/* A worker's clock is read at the beginning of its turn, so it may be older than a keypair that another one has just made:
+ * age 0, not an age of centuries. */
+static void test_young_keypair(void)
+{
+    static const struct wg_session_keys keys = {{1}, {2}};
+    struct wg_now before = now, later = now;
+    uint8_t key[32] = {9};
+    uint32_t index = 0;
+    bool rekey;
+    setup();
+    struct wg_peer *peer = wg_peer_new(dev, key);
+    CHECK(wg_index_new(dev, peer, &index));
+    struct wg_keypair *kp = wg_keypair_begin(peer, &now, &keys, index, 7, true);
+    before.boot -= WG_MS;
+    CHECK(wg_keypair_usable(kp, &before));
+    CHECK(wg_peer_current(peer, &before, &rekey) == kp && !rekey);
+    later.boot += WG_REJECT_AFTER_TIME - 1;
+    CHECK(wg_keypair_usable(kp, &later));
+    later.boot++;
+    CHECK(!wg_keypair_usable(kp, &later));
+    wg_device_free(dev);
+}
+
 int main(void)
 {
+    test_young_keypair();
     test_peers();
     test_reclaim();
     test_up_and_down();
