@@ -13,7 +13,7 @@ import pytest
 from tests.machine import ROOT
 
 TOOLS = Path(sys.executable).parent
-PYTHON_FOLDERS = [f for f in ("fv", "lab", "tests") if any((ROOT / f).rglob("*.py"))]
+PYTHON_FOLDERS = [f for f in ("fv", "lab", "native", "tests") if any((ROOT / f).rglob("*.py"))]
 
 
 def passes(*command: str | Path) -> None:

@@ -19,7 +19,7 @@ static void setup(void)
 static struct wg_keypair *begin(bool initiator)
 {
     static const struct wg_session_keys keys = {{1}, {2}};
-    uint32_t index;
+    uint32_t index = 0;
     CHECK(wg_index_new(dev, peer, &index));
     CHECK(wg_index_peer(dev, index) == peer);
     return wg_keypair_begin(peer, &now, &keys, index, 7, initiator);
@@ -122,7 +122,7 @@ static void *taker(void *arg)
 static void test_counters(void)
 {
     pthread_t threads[THREADS];
-    uint64_t first, sum = 0;
+    uint64_t first = 0, sum = 0;
     unsigned wrong = 0;
     setup();
     shared = begin(true);
