@@ -3,7 +3,8 @@
     ~/.cache/fv/peers/bin/NAME      the program, by its plain name
     ~/.cache/fv/peers/bin/NAME.pin  the version it was built from; another pin means: build again
 
-Each takes under two minutes on two cores. A missing Go or Rust is named and counted, never passed over.
+Each WireGuard program takes under two minutes on two cores. The proxies take longer and are built when they are named,
+or all of them by the name of their group, "proxies". A missing Go or Rust is named and counted, never passed over.
 """
 
 import argparse
@@ -23,6 +24,11 @@ class Peer:
     command: tuple[str, ...]  # {version}, {root}, {jobs}
     product: str  # what the client leaves, under {root}
     environment: tuple[tuple[str, str], ...] = ()
+    also: tuple[str, ...] = ()  # further programs of the same build, under {root}; they go by their own names
+
+    @property
+    def programs(self) -> tuple[str, ...]:
+        return (self.name, *(Path(path).name for path in self.also))
 
 
 CARGO = ("cargo", "install", "--quiet", "--locked", "--jobs", "{jobs}", "--root", "{root}")
@@ -39,6 +45,40 @@ PEERS = (
     Peer("boringtun-cli", "0.7.1", "cargo", (*CARGO, "boringtun-cli@{version}"), "bin/boringtun-cli"),
     Peer("gotatun-cli", "0.10.2", "cargo", (*CARGO, "gotatun-cli@{version}"), "bin/gotatun"),
 )
+
+# What speaks SOCKS5, HTTP, Shadowsocks and the protocols after them.
+PROXIES = (
+    Peer(
+        name="sing-box",
+        version="v1.14.1",
+        client="go",
+        command=(
+            *("go", "install", "-p", "{jobs}", "-tags", "with_quic,with_utls,with_gvisor,with_clash_api"),
+            "github.com/sagernet/sing-box/cmd/sing-box@{version}",
+        ),
+        product="bin/sing-box",
+        environment=(("GOBIN", "{root}/bin"), ("CGO_ENABLED", "0")),
+    ),
+    Peer(
+        name="xray",
+        version="v1.260327.0",
+        client="go",
+        command=("go", "install", "-p", "{jobs}", "github.com/xtls/xray-core/main@{version}"),
+        product="bin/main",
+        environment=(("GOBIN", "{root}/bin"), ("CGO_ENABLED", "0")),
+    ),
+    Peer(
+        name="ssserver",
+        version="1.25.0",
+        client="cargo",
+        command=(*CARGO, "shadowsocks-rust@{version}"),
+        product="bin/ssserver",
+        also=("bin/sslocal",),
+    ),
+)
+
+GROUPS = {"wireguard": PEERS, "proxies": PROXIES}
+ALL = (*PEERS, *PROXIES)
 
 HOW_TO_GET = {
     "go": "install Go 1.23 or newer: your distribution's golang package, or the archive from go.dev",
@@ -64,7 +104,11 @@ def search_path() -> str:
 
 def installed(peer: Peer) -> bool:
     pin = binaries() / f"{peer.name}.pin"
-    return (binaries() / peer.name).is_file() and pin.is_file() and pin.read_text().strip() == peer.version
+    return (
+        all((binaries() / program).is_file() for program in peer.programs)
+        and pin.is_file()
+        and pin.read_text().strip() == peer.version
+    )
 
 
 def build(peer: Peer, jobs: int) -> None:
@@ -77,25 +121,25 @@ def build(peer: Peer, jobs: int) -> None:
     subprocess.run([part.format(**words) for part in peer.command], check=True, env=environment)
     binaries().mkdir(parents=True, exist_ok=True)
     shutil.copy2(root / peer.product, binaries() / peer.name)
+    for path in peer.also:
+        shutil.copy2(root / path, binaries() / Path(path).name)
     (binaries() / f"{peer.name}.pin").write_text(peer.version + "\n")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("names", nargs="*", help="which (default: all)", metavar="NAME")
+    parser.add_argument("names", nargs="*", help=f"which, or a group ({', '.join(GROUPS)}); default: wireguard")
     parser.add_argument("--jobs", type=int, default=min(2, os.cpu_count() or 1), help="compilers at once")
 
 
 def run(args: argparse.Namespace) -> int:
-    known = {peer.name for peer in PEERS}
+    choices = GROUPS | {peer.name: (peer,) for peer in ALL}
     for name in args.names:
-        if name not in known:
-            print(f"peers: no peer is called {name} (there are {', '.join(sorted(known))})")
+        if name not in choices:
+            print(f"peers: no peer is called {name} (there are {', '.join(sorted(choices))})")
             return 2
     skipped: list[str] = []
     failed: list[str] = []
-    for peer in PEERS:
-        if args.names and peer.name not in args.names:
-            continue
+    for peer in dict.fromkeys(peer for name in args.names or ["wireguard"] for peer in choices[name]):
         if installed(peer):
             print(f"peers: {peer.name} {peer.version}: there already")
         elif shutil.which(peer.client, path=search_path()) is None:

@@ -6,7 +6,7 @@ import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
-from lab.peers import PEERS
+from lab.peers import PEERS, PROXIES, binaries
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -51,10 +51,15 @@ CHECKS: dict[str, tuple[Callable[[], bool], str]] = {
 _found: dict[str, bool] = {}
 
 
+def _is_built(name: str) -> bool:
+    """Whether a proxy is in the peers' cache."""
+    return any(name in peer.programs for peer in PROXIES) and (binaries() / name).is_file()
+
+
 def machine_has(name: str) -> bool:
     """Whether a thing of CHECKS, or a program, is here. Asked once per name."""
     if name not in _found:
-        _found[name] = CHECKS[name][0]() if name in CHECKS else shutil.which(name) is not None
+        _found[name] = CHECKS[name][0]() if name in CHECKS else shutil.which(name) is not None or _is_built(name)
     return _found[name]
 
 
@@ -64,4 +69,6 @@ def how_to_get(name: str) -> str:
         return CHECKS[name][1]
     if name in {peer.name for peer in PEERS}:
         return "./task peers builds it"
+    if name in {program for peer in PROXIES for program in peer.programs}:
+        return "./task peers -- proxies builds it"
     return f"install {name}; ./task does that before a test job where the distribution has it"
