@@ -122,6 +122,8 @@ def download(arch: str) -> tuple[list[Path], Path]:
             f"no guest kernel is known for {name}", where="lab/guest_root.py: KERNELS", hint="one line of data"
         )
     archives = folder(arch) / "apt" / "cache" / "archives"
+    for old in archives.glob("*.deb"):  # of another recipe
+        old.unlink()
     apt(arch, "apt-get", "update")
     apt(arch, "apt-get", "-y", "--no-install-recommends", "--download-only", "install", *PACKAGES)
     meta = KERNELS[name].format(debian_arch=DEBIAN_ARCH[arch])
@@ -132,8 +134,6 @@ def download(arch: str) -> tuple[list[Path], Path]:
             kernel = value.split(",")[0].split("(")[0].strip()
     if not kernel:
         raise LabError("depends on no kernel", where=meta)
-    for old in archives.glob("linux-image-*.deb"):
-        old.unlink()
     apt(arch, "apt-get", "download", kernel, where=archives)
     packages = sorted(p for p in archives.glob("*.deb") if not p.name.startswith((*UNWANTED, "linux-image-")))
     return packages, next(archives.glob("linux-image-*.deb"))

@@ -316,7 +316,7 @@ def test_missing_compilers_are_named_and_counted(
 ) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     monkeypatch.setattr(peers, "search_path", lambda: str(tmp_path))
-    parser_args = type("Arguments", (), {"names": [], "jobs": 1})()
+    parser_args = type("Arguments", (), {"names": [], "jobs": 1, "arch": "x86_64"})()
     assert peers.run(parser_args) == 0
     told = capsys.readouterr().out
     for peer in peers.PEERS:

@@ -20,14 +20,15 @@ ROOT = Path(__file__).resolve().parents[2]
 SECONDS = {"kvm": 300, "hvf": 300, "tcg": 1800}
 
 # The pytest of this interpreter: pure Python, and newer than the distribution's.
-PYTEST = ("pytest", "_pytest", "pluggy", "iniconfig", "packaging", "pygments")
+PYTEST = ("pytest", "_pytest", "py", "pluggy", "iniconfig", "packaging", "pygments")
 
 
 def binaries(arch: str, build: Path) -> Path:
     """The folder with fvd for this architecture; FV_BUILD_AARCH64 names that of a cross build."""
     if arch == platform.machine():
         return build
-    return Path(os.environ.get(f"FV_BUILD_{arch.upper()}", ROOT / f"build-{arch}"))
+    folder = {"aarch64": "build-arm64"}.get(arch, f"build-{arch}")  # as ./task build arch=... names it
+    return Path(os.environ.get(f"FV_BUILD_{arch.upper()}", ROOT / folder))
 
 
 def run(arch: str, build: Path, *words: str) -> str:
@@ -45,7 +46,9 @@ def run(arch: str, build: Path, *words: str) -> str:
         "/fv/build/fvd": fvd,
     }
     for name in PYTEST:
-        files[f"/fv/site/{name}"] = Path(str(importlib.import_module(name).__file__)).parent
+        source = Path(str(importlib.import_module(name).__file__))
+        source = source.parent if source.name == "__init__.py" else source
+        files[f"/fv/site/{source.name}"] = source
     command = " ".join(f"'{word}'" for word in ("-p", "no:cacheprovider", "-q", "--tb=short", *words))
     variables = "PYTHONPATH=/fv/site FV_INTEROP_WITH=kernel FVD=/fv/build/fvd"
     script = f"cd /fv && {variables} python3 -m pytest {command}\n"
