@@ -113,6 +113,9 @@ static void timer_ready(struct worker *worker, struct timer *timer)
     switch ((enum wake_kind)timer->kind) {
     case WAKE_WG_TIMER:
         break; /* engine_turn does what is due, and sets it anew: here it would be due again at once */
+    case WAKE_CONTROL_LISTEN:
+        session_accept_again(OWNER(struct session_listener, pause, timer));
+        break;
     case WAKE_RESOLVER_TIMER:
     case WAKE_NAMES_TIMER:
         engine_names_timer(&engine, timer);
@@ -266,6 +269,9 @@ static int run(const struct arguments *arguments)
             die("%s:%u: %s", arguments->plan, error.line, error.text);
         die("%s", error.text);
     }
+    result = process_confine();
+    if (result)
+        log_warning("capabilities are kept: %s", strerror(-result));
     result = workers_start(&engine.workers, worker_run, cpus);
     if (result)
         die("cannot start worker threads: %s", strerror(-result));

@@ -3,6 +3,7 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/capability.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -12,6 +13,7 @@
 #include <sys/resource.h>
 #include <sys/signalfd.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -136,6 +138,23 @@ void process_ready(int ready)
     ssize_t n = write(ready, "", 1);
     (void)n;
     close(ready);
+}
+
+int process_confine(void)
+{
+    const uint32_t kept = 1u << CAP_NET_ADMIN | 1u << CAP_NET_RAW | 1u << CAP_NET_BIND_SERVICE;
+    struct __user_cap_header_struct header = {_LINUX_CAPABILITY_VERSION_3, 0};
+    struct __user_cap_data_struct have[2];
+    if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) < 0)
+        return -errno;
+    for (int cap = 0; cap <= 63; cap++)
+        if (cap >= 32 || !(kept & 1u << cap))
+            prctl(PR_CAPBSET_DROP, cap, 0, 0, 0); /* EINVAL beyond the last one, EPERM without CAP_SETPCAP */
+    if (syscall(SYS_capget, &header, have) < 0)
+        return -errno;
+    struct __user_cap_data_struct want[2] = {{have[0].effective & kept, have[0].permitted & kept, 0}, {0, 0, 0}};
+    header.version = _LINUX_CAPABILITY_VERSION_3;
+    return syscall(SYS_capset, &header, want) < 0 ? -errno : 0;
 }
 
 void process_entropy(void *out, size_t n)

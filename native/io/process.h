@@ -23,6 +23,10 @@ void process_daemonize(int *ready);
 /* Tells the waiting parent, and lets go of the terminal. */
 void process_ready(int ready);
 
+/* Gives up every capability but CAP_NET_ADMIN, CAP_NET_RAW, CAP_NET_BIND_SERVICE, for good, and the way to new ones
+ * (no_new_privs). Before threads start. 0 or -errno; a process that had none is left as it is. */
+int process_confine(void);
+
 /* n bytes of entropy from the kernel; waits for its pool only where the kernel has just booted. */
 void process_entropy(void *out, size_t n);
 
