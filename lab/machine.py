@@ -56,7 +56,9 @@ def cpus() -> list[int]:
 
 
 def describe() -> str:
-    """CPU model and count; never the host's name. A guest emulated on another architecture says what it emulates."""
+    """CPU model and count; never the host's name. In a guest: what it runs on (LAB_HOST), and its own CPUs."""
+    if host := os.environ.get("LAB_HOST"):
+        return f"{host}; guest with {len(cpus())}"
     model = ""
     for line in Path("/proc/cpuinfo").read_text().splitlines():
         key, _, value = line.partition(":")
