@@ -183,19 +183,74 @@ int device_plan_check(struct device *device, const struct plan_wireguard *wanted
     return device_text(device, wanted, WG_UAPI_CHECK, error);
 }
 
+/* Port and mark are all that can fail of a plan that was checked, and the rest is done when nothing can fail any more: a
+ * peer that went would not come back with its session. */
+static int device_sockets(struct device *device, const char *port, const char *mark, struct plan_error *error)
+{
+    const char *why = "";
+    unsigned line = 0;
+    char text[96];
+    int n = snprintf(text, sizeof text, "fwmark=%.20s\n", mark);
+    if (strcmp(port, "0") != 0) /* any: it has one */
+        n += snprintf(text + n, sizeof text - (size_t)n, "listen_port=%.20s\n", port);
+    int result = wg_uapi_set_text(device->tunnel->core, tunnel_now(&device->engine->workers.worker[0]), WG_UAPI_SET, 0,
+        text, (size_t)n, &line, &why);
+    tunnel_kick(device->tunnel);
+    return result ? plan_fail(error, result, 0, "%s=%.20s of %s: %s", line == 2 ? "listen_port" : "fwmark",
+                        line == 2 ? port : mark, device->tunnel->config.name, strerror(-result))
+                  : 0;
+}
+
+/* The value of a key of the device itself; "0" where it does not stand. */
+static void device_value(const struct plan_wireguard *wanted, const char *key, char *value, size_t size)
+{
+    const char *at = wanted->text, *end = at + wanted->length;
+    size_t n = strlen(key);
+    snprintf(value, size, "0");
+    while (at < end && strncmp(at, "public_key=", 11) != 0) {
+        const char *stop = memchr(at, '\n', (size_t)(end - at));
+        stop = stop ? stop : end;
+        if ((size_t)(stop - at) > n && memcmp(at, key, n) == 0)
+            snprintf(value, size, "%.*s", (int)((size_t)(stop - at) - n), at + n);
+        at = stop + 1;
+    }
+}
+
+int device_plan_sockets(struct device *device, const struct plan_wireguard *wanted, struct plan_error *error)
+{
+    char port[24], mark[24];
+    device->port_before = wg_device_port(device->tunnel->core);
+    device->mark_before = wg_device_fwmark(device->tunnel->core);
+    device_value(wanted, "listen_port=", port, sizeof port);
+    device_value(wanted, "fwmark=", mark, sizeof mark);
+    int result = device_sockets(device, port, mark, error);
+    error->line = result ? wanted->line : 0;
+    return result;
+}
+
+int device_plan_sockets_undo(struct device *device, struct plan_error *error)
+{
+    char port[24], mark[24];
+    snprintf(port, sizeof port, "%u", device->port_before);
+    snprintf(mark, sizeof mark, "%u", device->mark_before);
+    return device_sockets(device, port, mark, error);
+}
+
 int device_plan_sync(struct device *device, const struct plan_wireguard *wanted, struct plan_error *error)
 {
     struct tunnel *tunnel = device->tunnel;
     int result = device_text(device, wanted, WG_UAPI_SYNC, error);
     if (result)
         return result;
+    workers_pause(tunnel->workers);
     tunnel->config.source4_set = wanted->source4_set;
     tunnel->config.source6_set = wanted->source6_set;
     memcpy(tunnel->config.source4, wanted->source4, sizeof tunnel->config.source4);
     memcpy(tunnel->config.source6, wanted->source6, sizeof tunnel->config.source6);
     if (!tunnel->config.tun)
         tunnel->mtu = wanted->mtu;
-    else if (tunnel->mtu != wanted->mtu && tun_set_mtu(&tunnel->lanes[0].tun, wanted->mtu) == 0)
+    workers_resume(tunnel->workers);
+    if (tunnel->config.tun && tunnel->mtu != wanted->mtu && tun_set_mtu(&tunnel->lanes[0].tun, wanted->mtu) == 0)
         tunnel_link_changed(tunnel);
     tunnel_kick(tunnel);
     return 0;

@@ -14,7 +14,10 @@ struct device {
     struct wake watch;       /* WAKE_INOTIFY: the socket's file was deleted */
     uint32_t nat_entries;    /* of the table in use; 0: none */
     uint64_t nat_seed;
+    uint32_t mark_before;    /* of the swap under way */
+    uint16_t port_before;
     bool fresh;              /* made by the swap under way */
+    bool moved;              /* its sockets were changed by the swap under way */
     bool kept;               /* named by the plan of the swap under way */
 };
 
@@ -30,6 +33,9 @@ int device_listen(struct device *device, int adopted_fd);
 int device_plan_new(struct engine *engine, const struct plan_wireguard *wanted, struct plan_error *error);
 /* Only looks whether an existing device can become what the plan says. */
 int device_plan_check(struct device *device, const struct plan_wireguard *wanted, struct plan_error *error);
+/* Opens the port and sets the mark that the plan says, and puts the old ones back. */
+int device_plan_sockets(struct device *device, const struct plan_wireguard *wanted, struct plan_error *error);
+int device_plan_sockets_undo(struct device *device, struct plan_error *error);
 /* Makes peers, keys and port equal to the plan's text; sessions of unchanged peers stay. */
 int device_plan_sync(struct device *device, const struct plan_wireguard *wanted, struct plan_error *error);
 /* Reads a [nat] section (NULL: none) and translates by it from now on. With `check` only looks. */

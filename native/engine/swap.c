@@ -1,23 +1,15 @@
 /* From the plan in force to another one, without stopping: the difference by object name, all or nothing.
  *
  *   look      the new plan is parsed, every text in it checked against the devices that will take it
- *   prepare   the kill switch, new devices (down), new peers and keys of the existing ones, then links, addresses, routes
- *   commit    nothing can fail any more: NAT, carriers, new devices up, old ones gone
+ *   prepare   the kill switch, new devices (down), ports and marks of the existing ones, then links, addresses, routes
+ *   commit    nothing can fail any more: peers and keys, NAT, carriers, new devices up, old ones gone
  *
- * What fails in `prepare` is undone: the old texts are given back, new devices removed, the network rolled back. */
+ * What fails in `prepare` is undone: old ports opened again, new devices removed, the network rolled back. */
 #include <errno.h>
 #include <string.h>
 
 #include "engine/engine.h"
 #include "io/log.h"
-
-static const struct plan_wireguard *wireguard_find(const struct plan *plan, const char *name)
-{
-    for (unsigned i = 0; i < plan->wireguard_count; i++)
-        if (strcmp(plan->wireguard[i].name, name) == 0)
-            return &plan->wireguard[i];
-    return NULL;
-}
 
 static int check_engine(const struct plan *old, const struct plan *new, struct plan_error *error)
 {
@@ -45,7 +37,7 @@ static int look(struct engine *engine, const struct plan *plan, struct plan_erro
     if (!result)
         result = engine_names_check(plan, error);
     for (struct device *device = engine->devices; device; device = device->next)
-        device->kept = device->fresh = false;
+        device->kept = device->fresh = device->moved = false;
     for (unsigned i = 0; i < plan->wireguard_count && !result; i++) {
         const struct plan_wireguard *wanted = &plan->wireguard[i];
         struct device *device = device_find(engine, wanted->name);
@@ -59,43 +51,40 @@ static int look(struct engine *engine, const struct plan *plan, struct plan_erro
     return result;
 }
 
-static void undo(struct engine *engine, unsigned synced, const struct plan *plan)
+static void undo(struct engine *engine)
 {
-    struct plan_error ignored;
-    for (unsigned i = 0; i < synced; i++) {
-        struct device *device = device_find(engine, plan->wireguard[i].name);
-        const struct plan_wireguard *old = wireguard_find(&engine->plan, plan->wireguard[i].name);
-        if (device && old && device_plan_sync(device, old, &ignored))
-            log_error("%s: the old configuration could not be given back: %s", old->name, ignored.text);
-    }
+    struct plan_error ignored = {0};
     for (struct device *device = engine->devices, *next; device; device = next) {
         next = device->next;
         if (device->fresh)
             device_free(device);
+        else if (device->moved && device_plan_sockets_undo(device, &ignored))
+            log_error("%s: the old sockets could not be given back: %s", device->tunnel->config.name, ignored.text);
     }
 }
 
 static int prepare(struct engine *engine, const struct plan *plan, const struct network_plan *network,
     struct plan_error *error)
 {
-    unsigned synced = 0;
     int result = network_apply(&engine->network, network, NETWORK_GUARD);
     if (result)
         return engine_network_fail(engine, result, error);
-    for (; synced < plan->wireguard_count && !result; synced++) {
-        const struct plan_wireguard *wanted = &plan->wireguard[synced];
+    for (unsigned i = 0; i < plan->wireguard_count && !result; i++) {
+        const struct plan_wireguard *wanted = &plan->wireguard[i];
         struct device *device = device_find(engine, wanted->name);
-        result = device ? device_plan_sync(device, wanted, error) : device_plan_new(engine, wanted, error);
+        if (device)
+            device->moved = true;
+        result = device ? device_plan_sockets(device, wanted, error) : device_plan_new(engine, wanted, error);
     }
     if (result) {
-        undo(engine, synced, plan);
+        undo(engine);
         network_rollback(&engine->network);
         return result;
     }
     result = network_apply(&engine->network, network, NETWORK_DEVICES);
     if (result) {
         engine_network_fail(engine, result, error);
-        undo(engine, synced, plan);
+        undo(engine);
     }
     return result;
 }
@@ -103,6 +92,12 @@ static int prepare(struct engine *engine, const struct plan *plan, const struct 
 static void commit(struct engine *engine, const struct plan *plan)
 {
     struct plan_error error = {0};
+    for (unsigned i = 0; i < plan->wireguard_count; i++) {
+        const struct plan_wireguard *wanted = &plan->wireguard[i];
+        struct device *device = device_find(engine, wanted->name);
+        if (!device->fresh && device_plan_sync(device, wanted, &error)) /* it was checked: only for want of memory */
+            log_error("%s: %s", wanted->name, error.text);
+    }
     for (unsigned i = 0; i < plan->wireguard_count; i++) {
         const struct plan_wireguard *wanted = &plan->wireguard[i];
         struct device *device = device_find(engine, wanted->name);

@@ -129,6 +129,8 @@ static int sockets_open_on(struct tunnel *tunnel, uint16_t *port)
 
 static int sockets_open(struct tunnel *tunnel, uint16_t port)
 {
+    if (tunnel->orphan)
+        return -ENETDOWN;
     if (tunnel->carrier) { /* no socket: a port of the carrier's address */
         if (!port)
             port = (uint16_t)(32768 + tunnel_now(&tunnel->workers->worker[0])->mono / 1000 % 28000);
@@ -156,11 +158,22 @@ static int hook_listen_port(void *user, struct wg_device *dev, uint16_t port)
     struct tunnel *tunnel = user;
     if (!tunnel->up)
         return 0;
-    uint16_t before = wg_device_port(dev);
+    /* The device has the new number already; the sockets know the old one. */
+    const struct tunnel_lane *lane = &tunnel->lanes[0];
+    int open = lane->socket4.fd >= 0 ? lane->socket4.fd : lane->socket6.fd;
+    uint16_t before = open >= 0 ? socket_port(open) : 0;
     sockets_close(tunnel);
     int error = sockets_open(tunnel, port);
     if (error && sockets_open(tunnel, before)) /* the old port was ours a moment ago */
         log_error("%s: the old port %u could not be opened again", tunnel->config.name, before);
+    /* Who is in the middle of a session learns the new port at once: a peer whose turn it is to send would send to the
+     * old one until we happen to speak. */
+    const struct wg_now *now = tunnel_now(&tunnel->workers->worker[0]);
+    for (struct wg_peer *peer = error ? NULL : wg_device_first_peer(dev); peer; peer = wg_peer_next(peer)) {
+        bool rekey = false;
+        if (wg_peer_current(peer, now, &rekey))
+            tunnel_keepalive(&tunnel->lanes[0], peer);
+    }
     return error;
 }
 
@@ -337,7 +350,9 @@ struct tunnel *tunnel_new(struct workers *workers, const struct tunnel_config *c
         free(tunnel);
         return NULL;
     }
+    workers_pause(workers); /* the others' lanes are watched from the moment that they are open */
     *error = tunnel_open(tunnel);
+    workers_resume(workers);
     if (*error) {
         tunnel_free(tunnel);
         return NULL;
@@ -358,8 +373,9 @@ static void tunnel_uncarry(struct tunnel *tunnel)
 
 int tunnel_carry_by(struct tunnel *tunnel, struct tunnel *carrier)
 {
-    if (tunnel->carrier == carrier)
+    if (tunnel->carrier == carrier && !tunnel->orphan)
         return 0;
+    tunnel->orphan = false;
     for (unsigned i = 0; carrier && i < carrier->config.workers; i++)
         if (!carrier->lanes[i].gather && !(carrier->lanes[i].gather = calloc(1, sizeof(struct tunnel_gather))))
             return -ENOMEM;
@@ -395,7 +411,9 @@ int tunnel_link_changed(struct tunnel *tunnel)
     int mtu = tun_get_mtu(tun), up = tun_is_up(tun);
     if (mtu > 0 && (unsigned)mtu != tunnel->mtu) {
         log_info("%s: MTU %u is now %d", tunnel->config.name, tunnel->mtu, mtu);
+        workers_pause(tunnel->workers);
         tunnel->mtu = (unsigned)mtu;
+        workers_resume(tunnel->workers);
     }
     if (up == 0)
         tunnel_down(tunnel);
@@ -407,11 +425,16 @@ void tunnel_free(struct tunnel *tunnel)
     struct loop *loop = &tunnel->workers->worker[0].loop;
     tunnel_down(tunnel);
     timer_cancel(loop, &tunnel->timer);
+    workers_pause(tunnel->workers);
+    if (tunnel->workers->count > 1) /* what the others have sent names the tunnel */
+        worker_receive(&tunnel->workers->worker[0]);
     for (struct wg_peer *peer = wg_device_first_peer(tunnel->core); peer; peer = wg_peer_next(peer))
         tunnel_stage_drop(tunnel, peer, WG_DROP_SEND_NO_PEER);
-    workers_pause(tunnel->workers);
-    while (tunnel->carried) /* whoever is carried has nobody now, and says so when it sends */
-        tunnel_carry_by(tunnel->carried, NULL);
+    while (tunnel->carried) { /* never past its carrier */
+        tunnel_down(tunnel->carried);
+        tunnel->carried->orphan = true;
+        tunnel_uncarry(tunnel->carried);
+    }
     tunnel_uncarry(tunnel);
     for (unsigned i = 0; i < tunnel->config.workers; i++) {
         struct tunnel_lane *lane = &tunnel->lanes[i];

@@ -1,5 +1,5 @@
-"""The kill switch by the engine itself, on a gateway without netfilter: a capture of the uplink through start, swap, stop,
-kill -9 and restart. Only WireGuard's own datagrams may be there; the LAN sends all the while.
+"""The kill switch by the engine itself, on a gateway without netfilter: a capture of the uplink through start, swap,
+stop, kill -9 and restart. Only WireGuard's own datagrams may be there; the LAN sends all the while.
 
 The exit has a route to the LAN and forwards, so what leaves beside the tunnel would arrive and be answered.
 """
