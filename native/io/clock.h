@@ -8,6 +8,8 @@
 #include <stdint.h>
 #include <time.h>
 
+_Static_assert(sizeof(time_t) == 8, "seconds beyond 2038: -D_TIME_BITS=64 (glibc 2.34 and later)");
+
 enum { NS_PER_US = 1000, NS_PER_MS = 1000000, NS_PER_S = 1000000000 };
 
 static inline uint64_t clock_ns(clockid_t id)
