@@ -83,6 +83,8 @@ def make(arch: str, *targets: str) -> Built:
     """What ./task build arch=ARCH does (Ninja leaves alone what is built already), for these targets or for all."""
     if why := cross.lacking(arch):
         pytest.skip(f"needs {why}")
+    if not cross.has_sysroot(arch):
+        pytest.skip(f"needs libcrypto for {arch} (./task build arch={arch} fetches it)")
     emulator = next((name for name in PROCESSORS[arch].emulators if machine_has(name)), None)
     if emulator is None:
         pytest.skip(f"needs {PROCESSORS[arch].emulators[0]}")

@@ -15,6 +15,7 @@ The packages are looked for again with --fresh (a new libssl-dev), or when the d
 
 import argparse
 import os
+import platform
 import shutil
 import subprocess
 import sys
@@ -102,12 +103,16 @@ def lacking(arch: str) -> str:
     target = TARGETS[arch]
     if shutil.which(target.compiler) is None:
         return f"{target.compiler} (./task build arch={arch} installs it on Debian and Ubuntu)"
-    if (cache() / arch / "packages").is_file():
+    if has_sysroot(arch):
         return ""
     for program in ("apt-get", "dpkg-deb"):
         if shutil.which(program) is None:
             return f"{program}: libcrypto for {arch} comes in packages of Debian or Ubuntu"
     return ""
+
+
+def has_sysroot(arch: str) -> bool:
+    return (cache() / arch / "packages").is_file()
 
 
 def add(home: Path, target: Target, package: str) -> str:
@@ -177,13 +182,29 @@ def setup(arch: str, fresh: bool) -> Path:
     return build
 
 
+def make_sysroots() -> None:
+    """One for each other architecture whose compiler is here, before tests that have no network; where it fails the tests say so."""
+    for arch in TARGETS:
+        if arch != ALIASES.get(platform.machine(), platform.machine()) and not lacking(arch):
+            try:
+                make_sysroot(arch, fresh=False)
+            except CrossError as error:
+                print(f"cross: {error}", flush=True)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(prog="task build arch=ARCH")
-    parser.add_argument("arch", type=lambda word: ALIASES.get(word, word), choices=TARGETS)
+    parser.add_argument("--sysroots", action="store_true", help="only fetch libcrypto for every compiler that is here")
+    parser.add_argument("arch", nargs="?", type=lambda word: ALIASES.get(word, word), choices=TARGETS)
     parser.add_argument("--fresh", action="store_true", help="look for newer packages, build everything again")
     parser.add_argument("--setup-only", action="store_true", help="configure, build nothing")
     parser.add_argument("targets", nargs="*", help="what Ninja builds; everything when none is named")
     args = parser.parse_args()
+    if args.sysroots:
+        make_sysroots()
+        return
+    if args.arch is None:
+        parser.error(f"which architecture? {', '.join(TARGETS)}")
     try:
         build = setup(args.arch, args.fresh)
         if not args.setup_only:
