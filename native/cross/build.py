@@ -183,7 +183,7 @@ def setup(arch: str, fresh: bool) -> Path:
 
 
 def make_sysroots() -> None:
-    """One for each other architecture whose compiler is here, before tests that have no network; where it fails the tests say so."""
+    """One for each other architecture whose compiler is here; where one fails, its tests say what they lack."""
     for arch in TARGETS:
         if arch != ALIASES.get(platform.machine(), platform.machine()) and not lacking(arch):
             try:
