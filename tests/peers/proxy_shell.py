@@ -261,6 +261,7 @@ class Server:
     udp: UdpServerCore | None = None  # Shadowsocks: one for the port
     resolver: Resolver = field(default_factory=Resolver)
     wire: Wire = PLAIN
+    handshake: float | None = 10.0  # seconds until the request must be complete; then a silent close
     closes: list[Close] = field(default_factory=list)  # why connections ended, for tests
     dials: list[Dial | Associate] = field(default_factory=list)
 
@@ -276,18 +277,21 @@ class Connection:
         self.target: asyncio.StreamWriter | None = None
         self.relay: UdpRelay | None = None
         self.pump: asyncio.Task[None] | None = None
+        self.served = False  # the handshake is over
         self.lock = asyncio.Lock()
 
     async def run(self) -> None:
         no_delay(self.writer)
         try:
+            end = asyncio.get_running_loop().time() + (self.server.handshake or 0)
             while not self.core.closed:
-                data = await self.reader.read(65536)
+                async with asyncio.timeout_at(end if self.server.handshake and not self.served else None):
+                    data = await self.reader.read(65536)
                 async with self.lock:
                     await self.perform(self.core.receive(data) if data else self.core.receive_eof())
                 if not data:
                     break
-            if self.pump is not None:
+            if self.pump is not None and not self.core.closed:
                 await self.pump
         except OSError:
             pass
@@ -303,6 +307,7 @@ class Connection:
     async def perform(self, actions: list[Action]) -> None:
         """In order; what the core answers to an outcome comes before the rest."""
         for action in actions:
+            self.served = self.served or isinstance(action, Dial | Associate)
             match action:
                 case Send(data):
                     await self.server.wire.write(self.writer, data)
