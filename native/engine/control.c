@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "crypto/secret.h"
 #include "engine/engine.h"
 #include "engine/session.h"
 #include "io/log.h"
@@ -128,6 +129,14 @@ static bool control_body(struct session *session)
     return true;
 }
 
+static void control_blob_free(struct session *session)
+{
+    if (session->blob.owned) /* a plan holds keys */
+        secret_wipe(session->blob.owned, session->blob.size);
+    free(session->blob.owned);
+    session->blob.owned = NULL;
+}
+
 static bool control_more(struct session *session)
 {
     size_t n = MIN(session->blob.size - session->blob.at, (size_t)SESSION_OUT);
@@ -136,15 +145,14 @@ static bool control_more(struct session *session)
     session->blob.at += n;
     if (session->blob.at < session->blob.size)
         return true;
-    free(session->blob.owned);
-    session->blob.owned = NULL;
+    control_blob_free(session);
     return false;
 }
 
 static void control_closed(struct session *session)
 {
     if (session->more)
-        free(session->blob.owned);
+        control_blob_free(session);
 }
 
 const struct session_kind control_kind = {"control", control_line, control_body, control_more, control_closed};

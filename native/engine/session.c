@@ -1,6 +1,7 @@
 #include "engine/session.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -10,6 +11,7 @@
 
 #include "crypto/secret.h"
 #include "engine/engine.h"
+#include "io/clock.h"
 #include "io/log.h"
 #include "io/socket.h"
 
@@ -21,6 +23,9 @@ int session_listen(struct session_listener *listener, struct engine *engine, str
     if (fd < 0)
         return fd;
     listener->adopted = adopted_fd >= 0;
+    /* A client that has gone before it is accepted must not stop the engine. */
+    if (listener->adopted && (fcntl(fd, F_SETFL, O_NONBLOCK) < 0 || fcntl(fd, F_SETFD, FD_CLOEXEC) < 0))
+        return -errno;
     snprintf(listener->path, sizeof listener->path, "%s", path);
     int error = loop_add(&engine->workers.worker[0].loop, &listener->wake, WAKE_CONTROL_LISTEN, fd, WAKE_READ);
     if (error) {
@@ -34,6 +39,7 @@ void session_unlisten(struct session_listener *listener)
 {
     if (listener->wake.kind == WAKE_NONE)
         return;
+    timer_cancel(&listener->engine->workers.worker[0].loop, &listener->pause);
     loop_remove(&listener->engine->workers.worker[0].loop, &listener->wake);
     close(listener->wake.fd);
     if (!listener->adopted)
@@ -45,8 +51,12 @@ void session_accept(struct session_listener *listener)
     struct engine *engine = listener->engine;
     int fd = socket_accept(listener->wake.fd);
     if (fd < 0) {
-        if (fd != -EAGAIN)
-            log_warning("%s socket: accepting failed: %s", listener->kind->name, strerror(-fd));
+        struct loop *loop = &engine->workers.worker[0].loop;
+        if (fd == -EAGAIN)
+            return;
+        log_warning("%s socket: accepting failed: %s", listener->kind->name, strerror(-fd));
+        loop_interest(loop, &listener->wake, 0);
+        timer_arm(loop, &listener->pause, WAKE_CONTROL_LISTEN, loop->now + 100 * NS_PER_MS);
         return;
     }
     struct session *session = engine->session_count < SESSIONS_MAX ? calloc(1, sizeof *session) : NULL;
@@ -62,6 +72,11 @@ void session_accept(struct session_listener *listener)
     session->next = engine->sessions;
     engine->sessions = session;
     engine->session_count++;
+}
+
+void session_accept_again(struct session_listener *listener)
+{
+    loop_interest(&listener->engine->workers.worker[0].loop, &listener->wake, WAKE_READ);
 }
 
 void session_close(struct session *session)

@@ -32,6 +32,7 @@ struct session_kind {
 /* A listening socket. */
 struct session_listener {
     struct wake wake; /* WAKE_CONTROL_LISTEN */
+    struct timer pause; /* WAKE_CONTROL_LISTEN: accepting has failed, and goes on then */
     struct engine *engine;
     struct device *device; /* whose UAPI socket it is, or NULL */
     const struct session_kind *kind;
@@ -70,6 +71,7 @@ int session_listen(struct session_listener *listener, struct engine *engine, str
 void session_unlisten(struct session_listener *listener);
 
 void session_accept(struct session_listener *listener);
+void session_accept_again(struct session_listener *listener);
 void session_ready(struct session *session, unsigned events);
 void session_close(struct session *session);
 /* All of a device that goes, or of the engine (device NULL). */

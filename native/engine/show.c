@@ -36,14 +36,17 @@ static int copy_answer(int fd, bool has_head)
     if (!in)
         return -ENOMEM;
     while (fgets(line, sizeof line, in)) {
+        bool body = has_head && !head; /* as it is: a plan has blank lines */
         if (head && line[0] == '\n')
             head = false;
-        else if (strncmp(line, "errno=", 6) == 0)
+        else if (!body && strncmp(line, "errno=", 6) == 0)
             error = atoi(line + 6);
-        else if (!head && line[0] != '\n')
+        else if (body || (!has_head && line[0] != '\n'))
             fputs(line, stdout);
     }
     fclose(in);
+    if (error == -EPROTO)
+        fprintf(stderr, "fvd: the engine has not answered to the end\n");
     return error;
 }
 
@@ -60,7 +63,7 @@ int show_main(const char *control, const char *what)
     return copy_answer(fd, !stats) ? 1 : 0;
 }
 
-/* Healthy: the engine answers, and no device whose peers should talk has been silent for longer than keys live. */
+/* Healthy: the engine answers. Whether its peers do is not the engine's health: restarting it would not help. */
 int health_main(const char *control)
 {
     int fd = ask(control, "show=stats\n\n");

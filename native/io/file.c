@@ -67,6 +67,13 @@ ssize_t file_read(const char *path, void *buffer, size_t size)
     return got;
 }
 
+static void file_forget(char *bytes, size_t n)
+{
+    if (bytes)
+        explicit_bzero(bytes, n);
+    free(bytes);
+}
+
 ssize_t file_read_new(const char *path, size_t limit, char **data)
 {
     size_t size = 0, have = 0;
@@ -79,10 +86,14 @@ ssize_t file_read_new(const char *path, size_t limit, char **data)
         size = size ? size * 2 : 4096;
         if (size > limit + 1)
             size = limit + 1;
-        char *grown = realloc(bytes, size);
-        ssize_t got = grown ? file_fill(fd, grown + have, size - have) : -ENOMEM;
-        if (grown)
+        char *grown = malloc(size);
+        ssize_t got = -ENOMEM;
+        if (grown) { /* not realloc: a plan holds keys, and what it is moved out of must not keep them */
+            memcpy(grown, bytes ? bytes : "", have);
+            file_forget(bytes, have);
             bytes = grown;
+            got = file_fill(fd, bytes + have, size - have);
+        }
         if (got >= 0) {
             have += (size_t)got;
             if (have == size && size <= limit)
@@ -91,7 +102,7 @@ ssize_t file_read_new(const char *path, size_t limit, char **data)
         }
         close(fd);
         if (got < 0) {
-            free(bytes);
+            file_forget(bytes, have);
             return got;
         }
         bytes[have] = '\0';

@@ -1,6 +1,7 @@
 #include "io/socket.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <linux/filter.h>
 #include <linux/udp.h>
 #include <netinet/in.h>
@@ -172,6 +173,9 @@ int socket_unix_connect(const char *path)
     int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
     if (fd < 0)
         return -errno;
+    struct timeval limit = {.tv_sec = SOCKET_UNIX_SECONDS};
+    setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit);
+    setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof limit); /* connect's too */
     if (connect(fd, (struct sockaddr *)&address, sizeof address) < 0) {
         error = -errno;
         close(fd);
@@ -193,8 +197,11 @@ int socket_unix_listen(const char *path, unsigned mode)
     int bound = bind(fd, (struct sockaddr *)&address, sizeof address);
     if (bound < 0 && errno == EADDRINUSE) {
         int probe = socket_unix_connect(path);
-        if (probe >= 0) {
+        struct stat there;
+        if (probe >= 0)
             close(probe);
+        /* Refused, and a socket: nobody listens. Anything else is somebody's, slow or no socket at all. */
+        if (probe != -ECONNREFUSED || lstat(path, &there) < 0 || !S_ISSOCK(there.st_mode)) {
             errno = EADDRINUSE;
         } else if (unlink(path) == 0) {
             bound = bind(fd, (struct sockaddr *)&address, sizeof address);
@@ -211,8 +218,30 @@ int socket_unix_listen(const char *path, unsigned mode)
     return fd;
 }
 
+/* Kept so that whoever comes when no descriptor is left can be turned away: else the listening socket would stay
+ * readable for ever. */
+static int reserve = -1;
+
+static void reserve_fill(void)
+{
+    if (reserve < 0)
+        reserve = open("/dev/null", O_RDONLY | O_CLOEXEC);
+}
+
 int socket_accept(int fd)
 {
+    reserve_fill();
     int got = accept4(fd, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
-    return got < 0 ? -errno : got;
+    int error = got < 0 ? -errno : 0;
+    if (error == -ECONNABORTED || error == -EINTR)
+        return -EAGAIN;
+    if ((error == -EMFILE || error == -ENFILE) && reserve >= 0) {
+        close(reserve);
+        reserve = -1;
+        got = accept4(fd, NULL, NULL, SOCK_CLOEXEC);
+        if (got >= 0)
+            close(got);
+        reserve_fill();
+    }
+    return error ? error : got;
 }

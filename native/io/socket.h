@@ -47,9 +47,12 @@ int socket_mark(int fd, uint32_t mark);
 /* A listening unix stream socket at path with this mode; a file of a dead process there is replaced, a living one's
  * gives -EADDRINUSE. Returns the descriptor or -errno. */
 int socket_unix_listen(const char *path, unsigned mode);
-/* Connected to the unix socket at path, blocking; descriptor or -errno. */
+/* Connected to the unix socket at path; descriptor or -errno. It blocks, but for no longer than SOCKET_UNIX_SECONDS a
+ * call: an engine that stands still is told from one that is slow. */
+enum { SOCKET_UNIX_SECONDS = 5 };
 int socket_unix_connect(const char *path);
-/* Non-blocking accept; descriptor, -EAGAIN, or -errno. */
+/* Non-blocking accept; descriptor, -EAGAIN, or -errno. Where no descriptor is left (EMFILE, ENFILE) whoever waits is
+ * turned away by the one in reserve; wait a little before the next call. */
 int socket_accept(int fd);
 
 #endif
