@@ -117,6 +117,7 @@ struct tunnel_lane {
     struct tunnel_gather *gather; /* of a carrier, else NULL */
     uint64_t unreachable_at;   /* monotonic ns: when the allowance of ICMP errors is whole again */
     uint64_t rekey_asked;      /* monotonic ns; of a lane that is not the owner's */
+    uint32_t longest;          /* bytes of room for a datagram that comes alone; 0: by our own MTU */
     bool blocked;              /* the batch waits for its socket */
     uint32_t pending_at;       /* bytes of it that are out already */
     struct tunnel_stats stats;
@@ -160,6 +161,7 @@ struct tunnel {
     pthread_mutex_t nat_lock;  /* taken once a super-packet, and only where there are several workers */
     uint64_t nat_next;         /* monotonic ns of the next nat_expire */
     struct tunnel *carrier;    /* `detour`, or NULL */
+    bool orphan;               /* its carrier is gone: it stays down until tunnel_carry_by says how it goes on */
     struct tunnel *carried;    /* first of the tunnels that this one carries */
     struct tunnel *next_carried;
     struct tunnel *next;       /* of the process */
@@ -245,8 +247,9 @@ struct tunnel_opened {
 _Static_assert(sizeof(struct tunnel_opened) <= LEASE_SMALL_SIZE, "fits its lease");
 /* False: the owner's inbox is full, the packets are counted as dropped. */
 bool tunnel_give_opened(struct tunnel_lane *lane, struct tunnel_opened *opened);
-/* The buffers that what was given lies in go back when the owner is done with it. */
-void tunnel_give_buffer(struct tunnel_lane *lane, uint8_t *buffer);
+/* The buffers that what was given lies in go back when the owner is done with it. False: the worker had to stand still
+ * for that, and whatever it knew of tunnels and lanes may be gone. */
+bool tunnel_give_buffer(struct worker *worker, uint8_t *buffer);
 void tunnel_commit(struct tunnel_lane *lane, const struct tunnel_opened *opened);
 void tunnel_queue_add(struct tunnel_lane *lane, const struct wg_endpoint *from, const uint8_t *message, uint32_t n);
 

@@ -37,7 +37,8 @@ static struct tunnel_handshake *queue_slot(struct tunnel *tunnel, unsigned posit
     const unsigned per_lease = LEASE_RECORD_SIZE / sizeof(struct tunnel_handshake);
     unsigned number = position % WG_QUEUE_MAX, chunk = number / per_lease;
     if (!tunnel->queue[chunk] && make)
-        tunnel->queue[chunk] = lease_take(&tunnel->workers->worker[0].leases, LEASE_RECORD);
+        tunnel->queue[chunk] = lease_take_within(&tunnel->workers->worker[0].leases, LEASE_RECORD,
+            tunnel->workers->budget.limit / 4 * 3); /* more than what waits for these handshakes, less than all */
     if (!tunnel->queue[chunk])
         return NULL;
     return (struct tunnel_handshake *)(void *)tunnel->queue[chunk] + number % per_lease;
@@ -433,8 +434,10 @@ void tunnel_in_finish(struct tunnel_lane *lane)
             lane->stats.tun_written_packets += output->count;
     }
     gro_reset(gro);
-    if (lane->tunnel->nat)
+    if (lane->tunnel->nat) {
         tunnel_nat_held(lane);
+        tunnel_flush(lane); /* another worker's fragments, on their way out */
+    }
     tunnel_scratch(lane->worker)->gro_lane = NULL;
 }
 
@@ -473,6 +476,7 @@ static bool receive_once(struct tunnel_socket *socket, uint8_t **buffers, unsign
             }
             if (m->truncated) {
                 lane->stats.drops[TUNNEL_DROP_IN_TRUNCATED]++;
+                lane->longest = MAX(lane->longest, MIN(2 * slot, (uint32_t)LEASE_LARGE_SIZE));
                 continue;
             }
             for (uint32_t at = 0; at < m->length && total < ARRAY_COUNT(scratch->datagrams); at += m->segment)
@@ -500,9 +504,10 @@ void tunnel_socket_ready(struct tunnel_socket *socket, unsigned events)
     }
     if (!(events & (WAKE_READ | WAKE_HANGUP)) || socket->fd < 0)
         return;
-    /* With UDP_GRO a message may be 64 KiB; without it a page for each is room enough for any MTU seen so far. */
+    /* With UDP_GRO a message may be 64 KiB. Without it there is room for packets of our own MTU at first, and for longer
+     * ones as soon as one has been cut: the peer's MTU is its own affair. */
     bool joined = feature_on(FEATURE_UDP_GRO);
-    uint32_t slot = joined ? LEASE_LARGE_SIZE : ROUND_UP(lane->tunnel->mtu + 512u, 512u);
+    uint32_t slot = joined ? LEASE_LARGE_SIZE : MAX(lane->longest, ROUND_UP(lane->tunnel->mtu + 512u, 512u));
     uint8_t *buffers[TUNNEL_MESSAGES] = {0};
     struct tunnel_scratch *scratch = tunnel_scratch(worker);
     bool more = true;
@@ -512,15 +517,19 @@ void tunnel_socket_ready(struct tunnel_socket *socket, unsigned events)
                (buffers[have] || (buffers[have] = lease_take(&worker->leases, LEASE_LARGE)) != NULL))
             have++;
         if (!have) {
-            lane->stats.drops[TUNNEL_DROP_IN_NO_MEMORY]++;
+            /* Left where it is it would wake us again and again. */
+            lane->stats.drops[TUNNEL_DROP_IN_NO_MEMORY] += udp_discard(socket->fd, TUNNEL_RECEIVES);
             break;
         }
         scratch->given = false;
         more = receive_once(socket, buffers, have, slot);
+        bool went_on = true;
         for (unsigned k = 0; scratch->given && k < have; k++) {
-            tunnel_give_buffer(lane, buffers[k]);
+            went_on &= tunnel_give_buffer(worker, buffers[k]);
             buffers[k] = NULL;
         }
+        if (!went_on)
+            break; /* the socket may be gone */
     }
     for (unsigned k = 0; k < TUNNEL_MESSAGES; k++)
         if (buffers[k])

@@ -1,6 +1,7 @@
 /* Source NAT in the tunnel's way: before splitting on the way out, after joining on the way in. The table is one; with
  * several workers it is locked once a super-packet. */
 #include "flow/tunnel.h"
+#include "io/clock.h"
 
 static void lock(struct tunnel *tunnel)
 {
@@ -65,8 +66,11 @@ bool tunnel_nat_in(struct tunnel_lane *lane, const uint8_t *header, uint8_t *pac
 void tunnel_nat_expire(struct tunnel *tunnel, uint64_t now)
 {
     struct tunnel_lane *lane = &tunnel->lanes[0];
+    const uint64_t soon = now + 2ull * NS_PER_S;
     lock(tunnel);
     tunnel->nat_next = nat_expire(tunnel->nat, now);
+    if (tunnel->nat_next > soon) /* what begins after this look says nothing: another look, then */
+        tunnel->nat_next = soon;
     send_held(lane);
     unlock(tunnel);
     tunnel_flush(lane);

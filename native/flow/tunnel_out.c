@@ -376,26 +376,38 @@ void tunnel_keepalive(struct tunnel_lane *lane, struct wg_peer *peer)
     tunnel_flush(lane);
 }
 
+/* A read has failed. */
+static void tun_failed(struct tunnel_lane *lane, int error)
+{
+    if (error != -EBADFD && error != -EBADF && error != -ENODEV && error != -ENXIO) {
+        lane->stats.drops[TUNNEL_DROP_TUN_READ]++;
+        return;
+    }
+    loop_remove(&lane->worker->loop, &lane->tun_wake);
+    if (tunnel_owner(lane) && lane->tunnel->events.closed) /* its own queue goes with the others */
+        lane->tunnel->events.closed(lane->tunnel->events.user, lane->tunnel);
+}
+
 void tunnel_tun_ready(struct tunnel_lane *lane)
 {
     struct worker *worker = lane->worker;
     unsigned offset = lane->tun.vnet ? VNET_HEADER_LEN : 0;
     uint8_t *buffer = lease_take(&worker->leases, LEASE_LARGE);
-    if (!buffer) /* level-triggered: the next turn tries again; the TUN's queue drops, and counts, meanwhile */
+    if (!buffer) { /* left where they are the packets would wake us again and again */
+        int dropped = tun_discard(&lane->tun, TUNNEL_READS);
+        if (dropped < 0)
+            tun_failed(lane, dropped);
+        else
+            lane->stats.drops[TUNNEL_DROP_OUT_NO_MEMORY] += (unsigned)dropped;
         return;
+    }
     unsigned reads = 0;
     for (; reads < TUNNEL_READS && !blocked_somewhere(lane); reads++) {
         ssize_t n = tun_read(&lane->tun, buffer, LEASE_LARGE_SIZE);
         if (n == 0)
             break;
         if (n < 0) {
-            if (n == -EBADFD || n == -EBADF || n == -ENODEV || n == -ENXIO) {
-                loop_remove(&worker->loop, &lane->tun_wake);
-                if (lane->tunnel->events.closed)
-                    lane->tunnel->events.closed(lane->tunnel->events.user, lane->tunnel);
-            } else {
-                lane->stats.drops[TUNNEL_DROP_TUN_READ]++;
-            }
+            tun_failed(lane, (int)n);
             break;
         }
         lane->stats.tun_reads++;

@@ -1,5 +1,6 @@
 /* Packets that wait for a peer's keys: a list per peer in order of arrival, at most WG_STAGED_MAX, the oldest dropped.
- * Each lies in a lease of worker 0 together with its virtio header, so that super-packets stay whole. */
+ * Each lies in a lease of worker 0 together with its virtio header, so that super-packets stay whole. All of them together
+ * get half of the budget: a few peers that do not answer must not stop those that do. */
 #include <string.h>
 
 #include "flow/tunnel.h"
@@ -45,7 +46,8 @@ void tunnel_stage(struct tunnel_lane *lane, struct wg_peer *peer, const uint8_t 
 {
     struct lease_pool *pool = &lane->worker->leases;
     enum lease_class class = lease_class_for(sizeof(struct staged) + n);
-    struct staged *staged = class < LEASE_CLASSES ? lease_take(pool, class) : NULL;
+    size_t limit = pool->budget->limit / 2;
+    struct staged *staged = class < LEASE_CLASSES ? lease_take_within(pool, class, limit) : NULL;
     struct stage *stage = stage_of(peer);
     if (staged && !stage) {
         stage = *wg_peer_user(peer) = lease_take(pool, LEASE_SMALL);

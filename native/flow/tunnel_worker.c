@@ -159,9 +159,13 @@ static void run_buffer(struct worker *worker, const struct message *message)
     lease_give_remote(message->c, message->b);
 }
 
-void tunnel_give_buffer(struct tunnel_lane *lane, uint8_t *buffer)
+bool tunnel_give_buffer(struct worker *worker, uint8_t *buffer)
 {
-    /* Where not even this fits, the inbox has hundreds of messages and the owner is at work: it will not be long. */
-    while (!post(lane, run_buffer, buffer, &lane->worker->leases, 0, 0))
-        worker_rest(lane->worker);
+    struct message message = {.run = run_buffer, .b = buffer, .c = &worker->leases};
+    bool went_on = true;
+    /* Where not even this fits, the inbox has hundreds of messages and the owner is at work: it will not be long. At
+     * the end of all it does not look any more: then the buffer goes with its pool. */
+    while (!worker_post(worker, &worker->all->worker[0], &message) && !atomic_load(&worker->all->stop))
+        went_on &= !worker_rest(worker);
+    return went_on;
 }

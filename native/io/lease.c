@@ -124,6 +124,12 @@ void *lease_take(struct lease_pool *pool, enum lease_class class)
     return buffer;
 }
 
+void *lease_take_within(struct lease_pool *pool, enum lease_class class, size_t limit)
+{
+    size_t taken = atomic_load_explicit(&pool->budget->taken, memory_order_relaxed);
+    return taken + lease_sizes[class] <= limit ? lease_take(pool, class) : NULL;
+}
+
 void lease_give(struct lease_pool *pool, void *buffer)
 {
     int class;

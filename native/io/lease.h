@@ -49,6 +49,9 @@ void lease_pool_free(struct lease_pool *pool);
 
 /* NULL: the budget is used up. */
 void *lease_take(struct lease_pool *pool, enum lease_class class);
+/* For what waits for others and not for its turn: only while less than `limit` bytes are out of all pools, so that what
+ * waits never takes the memory by which the waiting ends. */
+void *lease_take_within(struct lease_pool *pool, enum lease_class class, size_t limit);
 void lease_give(struct lease_pool *pool, void *buffer);
 /* From any other thread than the pool's. */
 void lease_give_remote(struct lease_pool *pool, void *buffer);

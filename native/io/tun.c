@@ -152,6 +152,18 @@ ssize_t tun_read(const struct tun *tun, void *buffer, size_t n)
     return errno == EAGAIN || errno == EINTR ? 0 : -errno;
 }
 
+int tun_discard(const struct tun *tun, unsigned n)
+{
+    unsigned dropped = 0;
+    uint8_t byte;
+    /* Too short for a packet, even for its header (EINVAL): the kernel frees the packet all the same. */
+    while (dropped < n && (read(tun->fd, &byte, sizeof byte) >= 0 || errno == EINVAL))
+        dropped++;
+    if (dropped || errno == EAGAIN || errno == EINTR)
+        return (int)dropped;
+    return -errno;
+}
+
 int tun_write(const struct tun *tun, const struct iovec *iov, unsigned count)
 {
     ssize_t done = count == 1 ? write(tun->fd, iov->iov_base, iov->iov_len) : writev(tun->fd, iov, (int)count);

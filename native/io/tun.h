@@ -36,6 +36,8 @@ int tun_is_up(const struct tun *tun);
 
 /* Bytes read, 0 when nothing is there, -errno. */
 ssize_t tun_read(const struct tun *tun, void *buffer, size_t n);
+/* For want of memory: drops up to n packets; how many, or -errno. */
+int tun_discard(const struct tun *tun, unsigned n);
 /* 0 or -errno. */
 int tun_write(const struct tun *tun, const struct iovec *iov, unsigned count);
 

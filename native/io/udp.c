@@ -90,6 +90,15 @@ int udp_receive(int fd, struct udp_message *messages, unsigned n)
     return got;
 }
 
+unsigned udp_discard(int fd, unsigned n)
+{
+    unsigned dropped = 0;
+    uint8_t byte;
+    while (dropped < n && (recv(fd, &byte, sizeof byte, MSG_DONTWAIT) >= 0 || errno == EINTR))
+        dropped++;
+    return dropped;
+}
+
 union send_control {
     struct cmsghdr align;
     uint8_t bytes[CONTROL_ROOM(sizeof(struct in6_pktinfo)) + 2 * CONTROL_ROOM(sizeof(int))];

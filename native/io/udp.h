@@ -46,6 +46,9 @@ enum { UDP_BATCH = 64, UDP_MAX_SEGMENTS_SENT = 64, UDP_MAX_PAYLOAD = 65507 };
  * Returns how many, 0 when none is there, -errno. An ICMP error pending on the socket is swallowed. */
 int udp_receive(int fd, struct udp_message *messages, unsigned n);
 
+/* For want of memory: drops up to n messages; how many. */
+unsigned udp_discard(int fd, unsigned n);
+
 enum udp_result {
     UDP_SENT,
     UDP_AGAIN,  /* socket buffer full: nothing of it was sent; wait for WAKE_WRITE */

@@ -147,7 +147,8 @@ void worker_receive(struct worker *worker)
     uint64_t count;
     ssize_t got = read(worker->inbox_wake.fd, &count, sizeof count);
     (void)got;
-    atomic_store_explicit(&worker->posted, 0, memory_order_seq_cst); /* before looking: a later post writes again */
+    /* Before looking: a later post writes again. An exchange, so that an earlier one's messages are seen. */
+    atomic_exchange_explicit(&worker->posted, 0, memory_order_acq_rel);
     for (unsigned i = 0; i < worker->all->count; i++) {
         struct inbox *inbox = &worker->inboxes[i];
         unsigned head = atomic_load_explicit(&inbox->head, memory_order_relaxed);
@@ -185,11 +186,11 @@ void workers_resume(struct workers *all)
     pthread_mutex_unlock(&all->lock);
 }
 
-void worker_rest(struct worker *worker)
+bool worker_rest(struct worker *worker)
 {
     struct workers *all = worker->all;
     if (!(atomic_load_explicit(&all->pause_wanted, memory_order_acquire) & 1))
-        return;
+        return false;
     pthread_mutex_lock(&all->lock);
     atomic_fetch_add(&all->paused, 1);
     pthread_cond_broadcast(&all->changed);
@@ -198,4 +199,5 @@ void worker_rest(struct worker *worker)
     atomic_fetch_sub(&all->paused, 1);
     pthread_cond_broadcast(&all->changed);
     pthread_mutex_unlock(&all->lock);
+    return true;
 }

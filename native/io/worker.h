@@ -77,7 +77,7 @@ void worker_receive(struct worker *worker);
 /* Worker 0 only: the others stand still, between two turns of theirs, from one call to the other. May be nested. */
 void workers_pause(struct workers *all);
 void workers_resume(struct workers *all);
-/* The others call it once a turn; it returns when they may go on. */
-void worker_rest(struct worker *worker);
+/* The others call it once a turn; it returns when they may go on. True: the worker has stood still. */
+bool worker_rest(struct worker *worker);
 
 #endif
