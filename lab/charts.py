@@ -20,11 +20,7 @@ REST = "#9a9a9a"
 
 
 def one_thread(results: Sequence[Result], place: Place) -> list[Result]:
-    return [
-        r
-        for r in results
-        if r.spot.place == place and r.spot.threads == "1" and not r.spot.restriction and r.impl != "none"
-    ]
+    return [r for r in results if r.spot.place == place and r.plain and r.impl != "none"]
 
 
 def ordered(names: set[str]) -> list[str]:

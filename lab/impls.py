@@ -43,6 +43,7 @@ SETS: dict[str, dict[str, str]] = {
     "threads": {
         "impls": "fv,wireguard-go,boringtun",
         "threads": "1,2,4,ships",
+        "pin": "none",
         "topologies": "local",
         "cells": "tcp1-up,tcp8-up",
     },
@@ -65,6 +66,7 @@ class Variant:
     implementation: Implementation
     threads: str  # a number, or "ships"
     restriction: str = ""
+    pinned: bool = True  # one CPU a side, where it is asked for one thread
 
     @property
     def title(self) -> str:
@@ -80,6 +82,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--threads", default="", help="comma-separated numbers of data-plane threads, or ships")
     parser.add_argument(
         "--restrict", default="", help=f"comma-separated, each in turn: none, {', '.join(implementations.RESTRICTIONS)}"
+    )
+    parser.add_argument(
+        "--pin", choices=("one", "none"), default="", help="one thread: one CPU a side (default), or none"
     )
     parser.add_argument("--sets", default="", help=f"comma-separated, of {', '.join(SETS)} (default: the profile's)")
     parser.add_argument("--samples", type=int, help="of each cell (default: the profile's)")
@@ -121,7 +126,7 @@ def variants(args: argparse.Namespace) -> list[Variant]:
     for restriction, threads, name in itertools.product(restrictions, split(args.threads), names):
         if threads != "ships" and not (threads.isdigit() and int(threads) > 0):
             raise LabError(f"{threads} is no number of threads", where="--threads", hint="1, 2, 4 or ships")
-        chosen.append(Variant(implementations.BY_NAME[name], threads, restriction))
+        chosen.append(Variant(implementations.BY_NAME[name], threads, restriction, pinned=args.pin != "none"))
     return chosen
 
 
@@ -144,8 +149,8 @@ def unsupported(variant: Variant) -> str:
 
 
 def pinning(variant: Variant) -> Pinning:
-    """One thread: one CPU a side. More, or as it ships: every CPU, as its user would run it."""
-    return one_cpu_each(machine.cpus()) if variant.threads == "1" else Pinning()
+    """One thread: one CPU a side. More, or as it ships, or not pinned: every CPU, as its user would run it."""
+    return one_cpu_each(machine.cpus()) if variant.threads == "1" and variant.pinned else Pinning()
 
 
 def common_columns(bench: str, args: argparse.Namespace, run_number: str) -> dict[str, object]:

@@ -82,7 +82,7 @@ def how_measured(results: Sequence[Result]) -> str:
 def comparison(results: Sequence[Result]) -> list[str]:
     """Tables of one thread and no restriction, by place and topology."""
     lines: list[str] = []
-    plain = [r for r in results if r.spot.threads == "1" and not r.spot.restriction]
+    plain = [r for r in results if r.plain]
     for place in places(plain):
         lines += [f"### {place}", ""]
         here = [r for r in plain if r.spot.place == place]
@@ -118,7 +118,7 @@ def comparison_row(result: Result) -> list[str]:
 def split_table(results: Sequence[Result]) -> list[str]:
     """Where CPU time and memory go, over the TCP cells."""
     rows = []
-    plain = [r for r in results if r.spot.threads == "1" and not r.spot.restriction and r.spot.cell.startswith("tcp")]
+    plain = [r for r in results if r.plain and r.spot.cell.startswith("tcp")]
     for place in places(plain):
         for impl in unique(r.impl for r in order(r for r in plain if r.spot.place == place)):
             mine = [r for r in plain if r.spot.place == place and r.impl == impl]
@@ -141,8 +141,8 @@ def split_table(results: Sequence[Result]) -> list[str]:
 
 
 def threads_table(results: Sequence[Result]) -> list[str]:
-    chosen = [r for r in results if not r.spot.restriction and r.spot.cell.startswith("tcp")]
-    several = {(r.impl, r.spot.place) for r in chosen if r.spot.threads not in {"1"}}
+    """What was run with every CPU free, so that only the number of threads differs."""
+    chosen = [r for r in results if not r.spot.pinned and not r.spot.restriction and r.spot.cell.startswith("tcp")]
     rows = [
         [
             f"{r.spot.topology} {r.spot.cell}",
@@ -155,7 +155,6 @@ def threads_table(results: Sequence[Result]) -> list[str]:
             r.pinning,
         ]
         for r in sorted(chosen, key=lambda r: (str(r.spot.place), r.spot.topology, r.spot.cell, r.impl, r.spot.threads))
-        if (r.impl, r.spot.place) in several
     ]
     header = [
         "cell",
@@ -197,7 +196,7 @@ def verdicts_table(results: Sequence[Result]) -> list[str]:
 
 
 def losses_table(results: Sequence[Result]) -> list[str]:
-    lost = summary.losses([r for r in results if r.spot.threads == "1"])
+    lost = summary.losses([r for r in results if r.spot.threads == "1" and r.spot.pinned])
     if not lost:
         measured = any(r.impl == "fv" for r in results)
         return ["Nothing, beyond the spread." if measured else "fv has not been measured yet.", ""]

@@ -77,6 +77,7 @@ class Spot:
     cell: str
     threads: str
     restriction: str
+    pinned: bool  # to one CPU a side
 
     def __str__(self) -> str:
         return f"{self.topology} {self.cell}" + (f" without {self.restriction}" if self.restriction else "")
@@ -97,6 +98,11 @@ class Result:
     stale: bool  # measured before the last change to the path it measures
     figures: Mapping[str, Figure]
     thread_count: int
+
+    @property
+    def plain(self) -> bool:
+        """Of the comparison itself: one thread on one CPU, nothing refused."""
+        return self.spot.threads == "1" and self.spot.pinned and not self.spot.restriction
 
     def figure(self, metric: str) -> Figure | None:
         return self.figures.get(metric)
@@ -168,7 +174,8 @@ def results(rows: Iterable[Row], bench: str, current: Mapping[str, str]) -> list
     groups: dict[tuple[Spot, str], list[Row]] = defaultdict(list)
     for row in rows:
         if row["bench"] == bench and row["status"] == "ok":
-            spot = Spot(place_of(row), row["topology"], row["cell"], row["threads"], row["restriction"])
+            pinned = row["pinning"] not in {"", "none"}
+            spot = Spot(place_of(row), row["topology"], row["cell"], row["threads"], row["restriction"], pinned)
             groups[spot, row["impl"]].append(row)
     found = []
     for (spot, impl), group in groups.items():

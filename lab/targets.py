@@ -29,6 +29,7 @@ def pick(found: Sequence[Result], topologies: Sequence[str], cell: str = "tcp", 
         for result in found
         if result.spot.place.backend == "netns"
         and result.spot.threads == "1"
+        and result.spot.pinned
         and result.spot.restriction == restriction
         and result.spot.topology in topologies
         and result.spot.cell.startswith(cell)

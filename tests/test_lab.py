@@ -78,6 +78,13 @@ def test_a_full_run_counts_before_a_newer_quick_one() -> None:
     assert result.figures["mbit_s"].median == 3000
 
 
+def test_one_thread_with_every_cpu_free_is_another_figure() -> None:
+    rows = [*speeds("fv", 1000), *speeds("fv", 2000, run="2", date="2026-02-01T00:00:00Z", pinning="none")]
+    found = summary.results(rows, "impls", CURRENT)
+    assert [(r.plain, r.figures["mbit_s"].median) for r in found] == [(True, 1000), (False, 2000)]
+    assert len(targets.pick(found, ("local",))) == 1
+
+
 def test_sides_follow_the_direction() -> None:
     sides: dict[str, Any] = {
         "a_user_s_gbit": 0.1,
