@@ -12,6 +12,7 @@
 #include "io/file.h"
 #include "io/log.h"
 #include "io/process.h"
+#include "io/socket.h"
 
 int engine_init(struct engine *engine, const struct plan_engine *settings)
 {
@@ -132,9 +133,17 @@ static int make_devices(struct engine *engine, struct plan_error *error)
 static int start_plan(struct engine *engine, struct plan_error *error)
 {
     struct network_plan network;
+    const char *control = engine->plan.engine.control;
     int result = engine_network_plan(&engine->plan, &network, error);
     if (result)
         return result;
+    /* What another engine has set is no leftover of a crash. Its socket says that it lives; ours is bound last. */
+    int living = *control ? socket_unix_connect(control) : -ENOENT;
+    if (living >= 0) {
+        close(living);
+        network_plan_free(&network);
+        return plan_fail(error, -EADDRINUSE, 0, "another engine answers on control=%s: end it first", control);
+    }
     result = network_begin(engine, error);
     if (!result)
         result = engine_names_init(engine, &engine->plan, error);
@@ -155,7 +164,6 @@ static int start_plan(struct engine *engine, struct plan_error *error)
             plan_fail(error, result, 0, "%s: cannot open UDP port %u: %s", device->tunnel->config.name,
                 wg_device_port(device->tunnel->core), strerror(-result));
     }
-    const char *control = engine->plan.engine.control;
     if (!result && *control) {
         char folder[108];
         snprintf(folder, sizeof folder, "%s", control);
