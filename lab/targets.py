@@ -117,7 +117,10 @@ def memory(found: Sequence[Result]) -> Verdict:
     peaks = [
         figure.high
         for result in found
-        if result.impl == "fv" and result.spot.place.backend == "netns" and (figure := result.figure("peak_kib"))
+        if result.impl == "fv"
+        and result.plain
+        and result.spot.place.backend == "netns"
+        and (figure := result.figure("peak_kib"))
     ]
     if not peaks:
         return missing(target)
