@@ -1,5 +1,7 @@
 #include "io/log.h"
 
+#include <limits.h>
+#include <poll.h>
 #include <pthread.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -94,6 +96,7 @@ static size_t json_escape(char *out, size_t n, const char *text)
 static void log_emit(enum log_level level, const char *text)
 {
     char line[2 * LOG_LINE + 96];
+    _Static_assert(sizeof line <= PIPE_BUF, "a line is written to a pipe whole, and at once");
     struct timespec wall;
     struct tm tm;
     clock_gettime(CLOCK_REALTIME, &wall);
@@ -108,7 +111,10 @@ static void log_emit(enum log_level level, const char *text)
         n += (size_t)snprintf(line + n, sizeof line - n, " %-7s %s\n", log_level_names[level], text);
     }
     ring_add(line, n);
-    ssize_t done = write(STDERR_FILENO, line, n); /* a closed stderr must not stop the engine */
+    /* Neither a closed stderr nor a pipe that nobody empties must stop the engine: what does not fit is in the ring. (A
+     * pipe that can be written to has room for PIPE_BUF bytes, which is more than a line.) */
+    struct pollfd err = {.fd = STDERR_FILENO, .events = POLLOUT};
+    ssize_t done = poll(&err, 1, 0) == 1 && err.revents & POLLOUT ? write(STDERR_FILENO, line, n) : 0;
     (void)done;
 }
 

@@ -47,6 +47,31 @@ static void test_budget(void)
     lease_pool_free(&b);
 }
 
+/* What waits gets what its limit leaves, and never what is beyond it. */
+static void test_within(void)
+{
+    struct lease_budget budget = {.limit = MIB};
+    struct lease_pool pool;
+    void *taken[512];
+    unsigned n = 0;
+    CHECK_EQ(lease_pool_init(&pool, &budget), 0);
+    while ((taken[n] = lease_take_within(&pool, LEASE_SMALL, MIB / 2)) != NULL)
+        n++;
+    CHECK_EQ(n, MIB / 2 / LEASE_SMALL_SIZE);
+    CHECK(lease_take_within(&pool, LEASE_LARGE, MIB / 2) == NULL);
+    void *large = lease_take(&pool, LEASE_LARGE);
+    CHECK(large != NULL);
+    lease_give(&pool, taken[--n]);
+    CHECK(lease_take_within(&pool, LEASE_SMALL, MIB / 2) == NULL);
+    lease_give(&pool, large);
+    CHECK((taken[n] = lease_take_within(&pool, LEASE_SMALL, MIB / 2)) != NULL);
+    n++;
+    while (n)
+        lease_give(&pool, taken[--n]);
+    CHECK_EQ(atomic_load(&budget.taken), 0);
+    lease_pool_free(&pool);
+}
+
 static void test_classes(void)
 {
     CHECK_EQ(lease_class_for(1), LEASE_SMALL);
@@ -127,6 +152,7 @@ static void test_remote(void)
 int main(void)
 {
     test_budget();
+    test_within();
     test_classes();
     test_quiet();
     test_remote();
