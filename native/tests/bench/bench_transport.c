@@ -55,7 +55,7 @@ static void encapsulate(unsigned first, unsigned n, unsigned size)
         store_le32(header + WG_DATA_RECEIVER, kp->remote_index);
         store_le64(header + WG_DATA_COUNTER, counter);
         jobs[i] = (struct chacha_job){
-            .dst = header + WG_DATA_SEALED, .src = plain + (first + i) * SLOT, .len = length, .counter = counter++ };
+            .dst = header + WG_DATA_SEALED, .src = plain + (first + i) * SLOT, .len = length, .counter = counter++};
     }
     chacha_seal_batch(kp->send_key, jobs, n);
     wg_peer_sent(peer, kp, &now, n, (uint64_t)n * (length + WG_DATA_OVERHEAD));
@@ -72,8 +72,10 @@ static void decapsulate(unsigned first, unsigned n, unsigned size)
     need(kp && wg_keypair_usable(kp, &now), "no key to receive with");
     for (unsigned i = 0; i < n; i++) {
         uint8_t *header = sealed + (first + i) * SLOT;
-        jobs[i] = (struct chacha_job){ .dst = header + WG_DATA_SEALED, .src = header + WG_DATA_SEALED,
-            .len = length + WG_TAG_SIZE, .counter = load_le64(header + WG_DATA_COUNTER) };
+        jobs[i] = (struct chacha_job){.dst = header + WG_DATA_SEALED,
+                                      .src = header + WG_DATA_SEALED,
+                                      .len = length + WG_TAG_SIZE,
+                                      .counter = load_le64(header + WG_DATA_COUNTER)};
     }
     need(chacha_open_batch(kp->receive_key, jobs, n) == 0, "does not open what it sealed");
     for (unsigned i = 0; i < n; i++) {
@@ -107,8 +109,9 @@ static void print(const char *what, unsigned size, double *value)
 {
     qsort(value, samples, sizeof value[0], by_value);
     printf("{\"what\":\"%s\",\"impl\":\"%s\",\"size\":%u,\"batch\":%u,\"ns\":%.1f,\"ns_low\":%.1f,\"ns_high\":%.1f,"
-           "\"samples\":%u}\n", what, chacha_selected(), size, batch, value[samples / 2], value[samples / 10],
-        value[samples - 1 - samples / 10], samples);
+           "\"samples\":%u}\n",
+           what, chacha_selected(), size, batch, value[samples / 2], value[samples / 10],
+           value[samples - 1 - samples / 10], samples);
 }
 
 static void measure(unsigned size)
@@ -120,7 +123,7 @@ static void measure(unsigned size)
         memset(p, 0, SLOT);
         p[0] = 0x45;
         store_be16(p + 2, (uint16_t)size);
-        memcpy(p + 12, (uint8_t[]){ 10, 7, 0, 1, 10, 7, 0, 2 }, 8);
+        memcpy(p + 12, (uint8_t[]){10, 7, 0, 1, 10, 7, 0, 2}, 8);
     }
     if (packets) {
         for (unsigned done = 0; done < packets; done += batch) {
@@ -166,11 +169,14 @@ static void shake_hands(void)
 
 int main(int argc, char **argv)
 {
-    static const unsigned sizes[] = { 64, 128, 256, 512, 1024, 1420, 2048, 4096, 8920 };
+    static const unsigned sizes[] = {64, 128, 256, 512, 1024, 1420, 2048, 4096, 8920};
     unsigned only = 0;
     for (int i = 1; i + 1 < argc; i += 2) {
-        struct { const char *name; unsigned *value; } options[] = { { "--size", &only }, { "--batch", &batch },
-            { "--ms", &sample_ms }, { "--warmup-ms", &warmup_ms }, { "--samples", &samples }, { "--packets", &packets } };
+        struct {
+            const char *name;
+            unsigned *value;
+        } options[] = {{"--size", &only},           {"--batch", &batch},     {"--ms", &sample_ms},
+                       {"--warmup-ms", &warmup_ms}, {"--samples", &samples}, {"--packets", &packets}};
         unsigned k = 0;
         while (k < ARRAY_COUNT(options) && strcmp(argv[i], options[k].name) != 0)
             k++;

@@ -28,8 +28,16 @@
 #include "crypto/chacha20poly1305.h"
 #include "wire/bytes.h"
 
-enum { HEADER = 16, CHUNK = 1440 - HEADER - CHACHA_TAG, DATAGRAM = HEADER + CHUNK + CHACHA_TAG, MAX_CHUNKS = 48, SEND_CHUNKS = 45,
-    PACKET_MAX = 65535 + 10, VIRTIO = 10, PORT = 51820 };
+enum {
+    HEADER = 16,
+    CHUNK = 1440 - HEADER - CHACHA_TAG,
+    DATAGRAM = HEADER + CHUNK + CHACHA_TAG,
+    MAX_CHUNKS = 48,
+    SEND_CHUNKS = 45,
+    PACKET_MAX = 65535 + 10,
+    VIRTIO = 10,
+    PORT = 51820
+};
 
 static uint8_t packet[PACKET_MAX + CHUNK], whole[PACKET_MAX + CHUNK], datagrams[MAX_CHUNKS * DATAGRAM + DATAGRAM];
 static uint8_t received[65536], key[CHACHA_KEY] = "not a secret: a benchmark's key.";
@@ -47,7 +55,7 @@ static void need(bool ok, const char *what)
 
 static int open_tun(const char *name)
 {
-    struct ifreq request = { .ifr_flags = IFF_TUN | IFF_NO_PI | IFF_VNET_HDR };
+    struct ifreq request = {.ifr_flags = IFF_TUN | IFF_NO_PI | IFF_VNET_HDR};
     int fd = open("/dev/net/tun", O_RDWR | O_NONBLOCK | O_CLOEXEC), header = VIRTIO;
     need(fd >= 0, "/dev/net/tun");
     snprintf(request.ifr_name, sizeof request.ifr_name, "%s", name);
@@ -59,7 +67,7 @@ static int open_tun(const char *name)
 
 static int open_udp(const char *local, const char *remote)
 {
-    struct sockaddr_in a = { .sin_family = AF_INET, .sin_port = htons(PORT) }, b = a;
+    struct sockaddr_in a = {.sin_family = AF_INET, .sin_port = htons(PORT)}, b = a;
     int fd = socket(AF_INET, SOCK_DGRAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0), on = 1, room = 4 << 20;
     need(fd >= 0, "socket");
     need(inet_pton(AF_INET, local, &a.sin_addr) == 1 && inet_pton(AF_INET, remote, &b.sin_addr) == 1, "address");
@@ -73,9 +81,12 @@ static int open_udp(const char *local, const char *remote)
 
 static void send_chunks(int udp, uint8_t *data, size_t length)
 {
-    struct iovec iov = { data, length };
-    union { struct cmsghdr align; char room[CMSG_SPACE(2)]; } control = { 0 };
-    struct msghdr message = { .msg_iov = &iov, .msg_iovlen = 1 };
+    struct iovec iov = {data, length};
+    union {
+        struct cmsghdr align;
+        char room[CMSG_SPACE(2)];
+    } control = {0};
+    struct msghdr message = {.msg_iov = &iov, .msg_iovlen = 1};
     if (length > DATAGRAM) {
         message.msg_control = control.room;
         message.msg_controllen = sizeof control.room;
@@ -83,10 +94,10 @@ static void send_chunks(int udp, uint8_t *data, size_t length)
         c->cmsg_level = IPPROTO_UDP;
         c->cmsg_type = UDP_SEGMENT;
         c->cmsg_len = CMSG_LEN(2);
-        memcpy(CMSG_DATA(c), &(uint16_t){ DATAGRAM }, 2);
+        memcpy(CMSG_DATA(c), &(uint16_t){DATAGRAM}, 2);
     }
     while (sendmsg(udp, &message, 0) < 0) {
-        struct pollfd wait = { udp, POLLOUT, 0 };
+        struct pollfd wait = {udp, POLLOUT, 0};
         need(errno == EAGAIN || errno == ECONNREFUSED, "sendmsg"); /* refused: the other side is not up yet */
         if (errno == EAGAIN)
             poll(&wait, 1, -1);
@@ -105,7 +116,8 @@ static void out(int udp, uint32_t n)
         store_le64(header, counter);
         store_le32(header + 8, n);
         store_le32(header + 12, at);
-        jobs[chunks] = (struct chacha_job){ .dst = header + HEADER, .src = packet + at, .len = length, .counter = counter++ };
+        jobs[chunks] =
+            (struct chacha_job){.dst = header + HEADER, .src = packet + at, .len = length, .counter = counter++};
         if (!sealing)
             memcpy(header + HEADER, packet + at, length);
         used += HEADER + length + CHACHA_TAG;
@@ -125,8 +137,11 @@ static void in(int tun, uint32_t n, uint32_t segment)
         uint32_t length = MIN(segment, n - at);
         if (length < HEADER + CHACHA_TAG)
             return;
-        jobs[chunks] = (struct chacha_job){ .dst = received + at + HEADER, .src = received + at + HEADER,
-            .len = length - HEADER, .ok = true, .counter = load_le64(received + at) };
+        jobs[chunks] = (struct chacha_job){.dst = received + at + HEADER,
+                                           .src = received + at + HEADER,
+                                           .len = length - HEADER,
+                                           .ok = true,
+                                           .counter = load_le64(received + at)};
     }
     if (sealing)
         chacha_open_batch(key, jobs, chunks);
@@ -149,10 +164,13 @@ static void in(int tun, uint32_t n, uint32_t segment)
 
 static bool receive(int udp, int tun)
 {
-    struct iovec iov = { received, sizeof received };
-    union { struct cmsghdr align; char room[CMSG_SPACE(sizeof(int))]; } control;
-    struct msghdr message = { .msg_iov = &iov, .msg_iovlen = 1, .msg_control = control.room,
-        .msg_controllen = sizeof control.room };
+    struct iovec iov = {received, sizeof received};
+    union {
+        struct cmsghdr align;
+        char room[CMSG_SPACE(sizeof(int))];
+    } control;
+    struct msghdr message = {
+        .msg_iov = &iov, .msg_iovlen = 1, .msg_control = control.room, .msg_controllen = sizeof control.room};
     ssize_t n = recvmsg(udp, &message, 0);
     if (n <= 0)
         return errno == ECONNREFUSED && n < 0; /* the other side is not up yet */
@@ -172,7 +190,7 @@ int main(int argc, char **argv)
     }
     sealing = argv[4][0] == 's';
     int udp = open_udp(argv[2], argv[3]), tun = open_tun(argv[1]);
-    struct pollfd wait[2] = { { tun, POLLIN, 0 }, { udp, POLLIN, 0 } };
+    struct pollfd wait[2] = {{tun, POLLIN, 0}, {udp, POLLIN, 0}};
     for (;;) {
         need(poll(wait, 2, -1) >= 0 || errno == EINTR, "poll");
         for (unsigned i = 0; i < 16; i++) { /* neither way starves the other */
