@@ -13,6 +13,7 @@ addresses. The reference peer runs in this process and is configured directly.
     FVD             the engine under test               (default: that of pytest's --build, so build/fvd)
     FV_INTEROP      implementations under test, by name (default: fv,fv-2)
     FV_INTEROP_WITH whom they are tried with, by name   (default: all but the kernel's module: see KERNEL)
+    FV_INTEROP_SLOW 1: the processor is emulated, so transfers with the kernel's module are cut down
 
 `FV_INTEROP=wireguard-go pytest tests/interop` runs the same tests against a program that is known to be right, which
 is how the tests themselves are tested; `lacks` below says where it is not.
@@ -115,7 +116,7 @@ IMPLEMENTATIONS = {
             "gotatun", "gotatun-cli", ("-f", "--disable-drop-privileges", "-v", "debug", "NAME"), lacks=LOOSE
         ),
         Implementation("reference", "", slow=True),
-        Implementation("kernel", KERNEL),
+        Implementation("kernel", KERNEL, slow=os.environ.get("FV_INTEROP_SLOW") == "1"),
     )
 }
 

@@ -50,7 +50,8 @@ def run(arch: str, build: Path, *words: str) -> str:
         source = source.parent if source.name == "__init__.py" else source
         files[f"/fv/site/{source.name}"] = source
     command = " ".join(f"'{word}'" for word in ("-p", "no:cacheprovider", "-q", "--tb=short", *words))
-    variables = "PYTHONPATH=/fv/site FV_INTEROP_WITH=kernel FVD=/fv/build/fvd"
+    slow = int(qemu.accelerator(arch) == "tcg")
+    variables = f"PYTHONPATH=/fv/site FV_INTEROP_WITH=kernel FV_INTEROP_SLOW={slow} FVD=/fv/build/fvd"
     script = f"cd /fv && {variables} python3 -m pytest {command}\n"
     outcome = qemu.run_in_guest(script, files, arch=arch, timeout=SECONDS[qemu.accelerator(arch)])
     assert outcome.status == 0, f"in the guest ({outcome.accelerator}, kernel {outcome.kernel}):\n{outcome.output}"

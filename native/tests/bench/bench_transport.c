@@ -7,8 +7,8 @@
  *   decapsulate   the keypair by index, opening in place, replay window, inner length, allowed IPs by source, timers
  *
  * Two hosts shake hands; then RING packets are encapsulated by one and decapsulated by the other, round after round,
- * Two hosts shake hands; then RING packets are encapsulated by one and decapsulated by the other, round after round,
- * line. With --packets N it does just so many and measures nothing: for an emulator that counts instructions.
+ * --batch at a time, until a sample has taken --ms in each direction. Sizes are inner packets of IPv4. One JSON object
+ * a line. With --packets N it does just so many and measures nothing: for an emulator that counts instructions.
  */
 #include <stdio.h>
 #include <stdlib.h>
