@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <unistd.h>
 
 #if defined(__SANITIZE_ADDRESS__)
 #define LEASE_POISON 1
@@ -28,6 +29,7 @@ int lease_pool_init(struct lease_pool *pool, struct lease_budget *budget)
 {
     memset(pool, 0, sizeof *pool);
     pool->budget = budget;
+    pool->page = (size_t)sysconf(_SC_PAGESIZE);
     for (int c = 0; c < LEASE_CLASSES; c++) {
         struct lease_range *range = &pool->ranges[c];
         range->count = (uint32_t)(budget->limit / lease_sizes[c]);
@@ -165,6 +167,17 @@ size_t lease_size(const struct lease_pool *pool, const void *buffer)
     return lease_sizes[class];
 }
 
+/* Gives the pages that lie wholly in a free buffer to the kernel; how many bytes. A buffer need not begin where a page does:
+ * where pages are larger than 4 KiB, its neighbours keep the ones that they share with it. */
+static size_t pages_give(const struct lease_pool *pool, uint8_t *buffer, size_t size)
+{
+    size_t skip = -(uintptr_t)buffer & (pool->page - 1);
+    size_t whole = size > skip ? (size - skip) & ~(pool->page - 1) : 0;
+    if (whole)
+        madvise(buffer + skip, whole, MADV_DONTNEED);
+    return whole;
+}
+
 size_t lease_quiet(struct lease_pool *pool)
 {
     size_t returned = 0;
@@ -175,9 +188,8 @@ size_t lease_quiet(struct lease_pool *pool)
         /* The resident ones are on top of the stack; the warm set is its top. */
         while (range->resident > LEASE_WARM) {
             uint32_t number = range->free_list[range->free_count - range->resident];
-            madvise(range->base + (size_t)number * lease_sizes[c], lease_sizes[c], MADV_DONTNEED);
+            returned += pages_give(pool, range->base + (size_t)number * lease_sizes[c], lease_sizes[c]);
             range->resident--;
-            returned += lease_sizes[c];
         }
     }
     return returned;

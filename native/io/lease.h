@@ -40,6 +40,7 @@ struct lease_range {
 struct lease_pool {
     struct lease_budget *budget;
     struct lease_range ranges[LEASE_CLASSES];
+    size_t page;            /* bytes; 4 KiB mostly, 16 KiB or 64 KiB on some ARM64 kernels */
     _Atomic(void *) remote; /* stack of buffers given back by other threads, linked through their first bytes */
 };
 

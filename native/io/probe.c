@@ -12,15 +12,18 @@
 #endif
 #endif
 
+static void probed_cpu(enum feature feature, bool has)
+{
+    feature_probed(feature, has, has ? NULL : "this processor has none");
+}
+
 static void probe_cpu(void)
 {
 #if defined(__x86_64__)
     __builtin_cpu_init();
-    feature_probed(FEATURE_AVX2, __builtin_cpu_supports("avx2"), NULL);
-    feature_probed(FEATURE_AVX512,
-                   __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512vl") &&
-                       __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512ifma"),
-                   NULL);
+    probed_cpu(FEATURE_AVX2, __builtin_cpu_supports("avx2"));
+    probed_cpu(FEATURE_AVX512, __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512vl") &&
+                                   __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512ifma"));
     feature_probed(FEATURE_NEON, false, "another architecture");
 #else
     feature_probed(FEATURE_AVX2, false, "another architecture");
@@ -28,7 +31,7 @@ static void probe_cpu(void)
 #if defined(__aarch64__)
     feature_probed(FEATURE_NEON, true, NULL);
 #elif defined(__arm__)
-    feature_probed(FEATURE_NEON, (getauxval(AT_HWCAP) & HWCAP_NEON) != 0, NULL);
+    probed_cpu(FEATURE_NEON, getauxval(AT_HWCAP) & HWCAP_NEON);
 #else
     feature_probed(FEATURE_NEON, false, "another architecture");
 #endif

@@ -81,6 +81,32 @@ static void test_classes(void)
     CHECK_EQ(lease_class_for(LEASE_LARGE_SIZE + 1), LEASE_CLASSES);
 }
 
+/* Pages larger than the grain of the buffers: what is given back leaves the neighbours' bytes alone. */
+static void test_large_pages(void)
+{
+    enum { COUNT = 64, PAGE = 65536 };
+    struct lease_budget budget = {.limit = 16 * MIB};
+    struct lease_pool pool;
+    uint8_t *taken[COUNT];
+    CHECK_EQ(lease_pool_init(&pool, &budget), 0);
+    pool.page = PAGE;
+    for (int i = 0; i < COUNT; i++) {
+        taken[i] = lease_take(&pool, LEASE_LARGE);
+        memset(taken[i], i + 1, LEASE_LARGE_SIZE);
+    }
+    for (int i = 0; i < COUNT; i += 2)
+        lease_give(&pool, taken[i]);
+    size_t returned = lease_quiet(&pool);
+    CHECK(returned > 0 && returned % PAGE == 0 && returned <= (COUNT / 2 - LEASE_WARM) * (size_t)LEASE_LARGE_SIZE);
+    for (int i = 1; i < COUNT; i += 2) {
+        uint8_t expected[LEASE_LARGE_SIZE];
+        memset(expected, i + 1, sizeof expected);
+        CHECK_MEM(taken[i], expected, sizeof expected);
+        lease_give(&pool, taken[i]);
+    }
+    lease_pool_free(&pool);
+}
+
 /* What was given back last is taken first; quiet returns all but the warm set to the kernel. */
 static void test_quiet(void)
 {
@@ -155,6 +181,7 @@ int main(void)
     test_within();
     test_classes();
     test_quiet();
+    test_large_pages();
     test_remote();
     return check_done();
 }
