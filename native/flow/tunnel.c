@@ -62,6 +62,7 @@ static int socket_open(struct tunnel_socket *socket, struct tunnel_lane *lane, b
     struct socket_options options = {
         .mark = wg_device_fwmark(lane->tunnel->core),
         .reuseport = lane->tunnel->config.workers > 1,
+        .first = lane == lane->tunnel->lanes,
         .buffer = SOCKET_BUFFER,
     };
     int fd = socket_udp(SOCKET_WIREGUARD, v6 ? AF_INET6 : AF_INET, port, &options);

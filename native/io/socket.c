@@ -64,6 +64,19 @@ static int set_udp(int fd, enum socket_purpose purpose, int family)
     return error;
 }
 
+/* With SO_REUSEPORT a bind would join any group of this user's, even another device's, and take half of its packets. */
+static int port_in_use(const struct sockaddr *address, socklen_t size)
+{
+    int fd = socket(address->sa_family, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+    if (fd < 0)
+        return -errno;
+    int error = address->sa_family == AF_INET6 ? set_int(fd, IPPROTO_IPV6, IPV6_V6ONLY, 1) : 0;
+    if (!error && bind(fd, address, size) < 0)
+        error = -errno;
+    close(fd);
+    return error;
+}
+
 int socket_udp(enum socket_purpose purpose, int family, uint16_t port, const struct socket_options *options)
 {
     int fd = socket(family, SOCK_DGRAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
@@ -76,7 +89,10 @@ int socket_udp(enum socket_purpose purpose, int family, uint16_t port, const str
     struct sockaddr_in6 in6 = {.sin6_family = AF_INET6, .sin6_port = htons(port)};
     const struct sockaddr *address =
         family == AF_INET ? (const struct sockaddr *)&in4 : (const struct sockaddr *)&in6;
-    if (!error && bind(fd, address, family == AF_INET ? sizeof in4 : sizeof in6) < 0)
+    socklen_t size = family == AF_INET ? sizeof in4 : sizeof in6;
+    if (!error && options->reuseport && options->first && port)
+        error = port_in_use(address, size);
+    if (!error && bind(fd, address, size) < 0)
         error = -errno;
     if (error) {
         close(fd);

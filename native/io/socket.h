@@ -18,6 +18,7 @@ struct socket_options {
     uint32_t mark;      /* SO_MARK; 0: none */
     const char *device; /* SO_BINDTODEVICE; NULL: none */
     bool reuseport;     /* several workers on one port */
+    bool first;         /* with reuseport: of its group; somebody else's group on that port is -EADDRINUSE */
     int buffer;         /* bytes for SO_RCVBUF and SO_SNDBUF; 0: the kernel's own */
 };
 
