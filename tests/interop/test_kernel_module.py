@@ -52,6 +52,8 @@ def run(arch: str, build: Path, *words: str) -> str:
     command = " ".join(f"'{word}'" for word in ("-p", "no:cacheprovider", "-q", "--tb=short", *words))
     slow = int(qemu.accelerator(arch) == "tcg")
     variables = f"PYTHONPATH=/fv/site FV_INTEROP_WITH=kernel FV_INTEROP_SLOW={slow} FVD=/fv/build/fvd"
+    if qemu.accelerator(arch) == "tcg":
+        variables += " FV_INTEROP_SLOW=1"
     script = f"cd /fv && {variables} python3 -m pytest {command}\n"
     outcome = qemu.run_in_guest(script, files, arch=arch, timeout=SECONDS[qemu.accelerator(arch)])
     assert outcome.status == 0, f"in the guest ({outcome.accelerator}, kernel {outcome.kernel}):\n{outcome.output}"
@@ -67,6 +69,14 @@ def test_handshake_and_transfer(build: Path) -> None:
     """Both roles, with and without a preshared key, and a hashed TCP transfer each way."""
     cases = "fv:kernel and (test_handshake or test_tcp) and not in6"
     run(platform.machine(), build, "tests/interop/test_matrix.py", "-k", cases)
+
+
+@pytest.mark.slow
+@pytest.mark.needs("wg")
+def test_handshake_and_transfer_on_arm64(build: Path) -> None:
+    """The same for the cross-built engine (./task build arch=arm64) on an emulated machine."""
+    cases = "fv:kernel and (test_handshake or test_tcp) and not in6"
+    run("aarch64", build, "tests/interop/test_matrix.py", "-k", cases)
 
 
 @pytest.mark.slow
