@@ -5,8 +5,8 @@
  *   floor_tunnel NAME LOCAL REMOTE copy|seal      (addresses of the wire, port 51820; runs until it is killed)
  *
  * A read of the TUN gives a super-packet with its virtio header. It is cut as bytes, not as TCP, into chunks of CHUNK
- * bytes, each behind a header of 16, sent by one sendmsg with UDP_SEGMENT (two near 64 KiB); the other side puts chunks
- * that follow one another together again and writes the super-packet with one write. A lost chunk loses the super-packet.
+ * bytes, each behind a header of 16, sent by one sendmsg with UDP_SEGMENT (two near 64 KiB). The other side puts chunks
+ * that follow one another together again and writes the super-packet with one write. A lost chunk loses it whole.
  *
  *   chunk header: counter (8, nonce and order) | bytes of the whole (4) | first byte's place in it (4)
  */
