@@ -49,7 +49,7 @@ def fvd() -> str:
 
 
 # What a sanitized build says; any of it fails the test that it belongs to.
-FINDINGS = ("runtime error:", "AddressSanitizer", "LeakSanitizer")
+FINDINGS = ("runtime error:", "AddressSanitizer", "LeakSanitizer", "ThreadSanitizer")
 
 
 def findings(text: str) -> str:
