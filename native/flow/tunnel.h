@@ -33,6 +33,7 @@ enum {
     TUNNEL_GROUP = 16,       /* sealed or opened together: 16 x 1.4 KiB stay in a first-level cache */
     TUNNEL_READS = 64,       /* TUN reads of one turn */
     TUNNEL_RECEIVES = 16,    /* receive calls of one turn */
+    TUNNEL_TURN = 256 << 10, /* bytes after which the other direction has its turn: half a millisecond of sealing */
     TUNNEL_MESSAGES = 2,     /* of up to 64 KiB each, a receive call with UDP_GRO */
     TUNNEL_HANDSHAKES = 4,   /* with public-key work, a turn */
     TUNNEL_HANDSHAKES_SEEN = 64, /* of any kind, a turn */

@@ -442,7 +442,7 @@ void tunnel_in_finish(struct tunnel_lane *lane)
 }
 
 /* One receive call and all that follows from it. False: nothing was there. */
-static bool receive_once(struct tunnel_socket *socket, uint8_t **buffers, unsigned count, uint32_t slot)
+static bool receive_once(struct tunnel_socket *socket, uint8_t **buffers, unsigned count, uint32_t slot, size_t *bytes)
 {
     struct tunnel_lane *lane = socket->lane;
     struct tunnel_scratch *scratch = tunnel_scratch(lane->worker);
@@ -479,6 +479,7 @@ static bool receive_once(struct tunnel_socket *socket, uint8_t **buffers, unsign
                 lane->longest = MAX(lane->longest, MIN(2 * slot, (uint32_t)LEASE_LARGE_SIZE));
                 continue;
             }
+            *bytes += m->length;
             for (uint32_t at = 0; at < m->length && total < ARRAY_COUNT(scratch->datagrams); at += m->segment)
                 scratch->datagrams[total++] =
                     (struct tunnel_datagram){m->data + at, MIN(m->segment, m->length - at)};
@@ -489,6 +490,13 @@ static bool receive_once(struct tunnel_socket *socket, uint8_t **buffers, unsign
     if (scratch->gro_lane)
         tunnel_in_finish(scratch->gro_lane);
     return (unsigned)got == n;
+}
+
+/* One buffer is enough to go on; what makes the batch larger must not be what the other direction goes on by. */
+static uint8_t *receive_buffer(struct worker *worker, unsigned have)
+{
+    size_t limit = worker->leases.budget->limit;
+    return lease_take_within(&worker->leases, LEASE_LARGE, have ? limit / 2 : limit);
 }
 
 void tunnel_socket_ready(struct tunnel_socket *socket, unsigned events)
@@ -511,10 +519,9 @@ void tunnel_socket_ready(struct tunnel_socket *socket, unsigned events)
     uint8_t *buffers[TUNNEL_MESSAGES] = {0};
     struct tunnel_scratch *scratch = tunnel_scratch(worker);
     bool more = true;
-    for (unsigned i = 0; more && i < TUNNEL_RECEIVES && socket->fd >= 0; i++) {
+    for (size_t bytes = 0, i = 0; more && i < TUNNEL_RECEIVES && bytes < TUNNEL_TURN && socket->fd >= 0; i++) {
         unsigned have = 0;
-        while (have < TUNNEL_MESSAGES &&
-               (buffers[have] || (buffers[have] = lease_take(&worker->leases, LEASE_LARGE)) != NULL))
+        while (have < TUNNEL_MESSAGES && (buffers[have] || (buffers[have] = receive_buffer(worker, have)) != NULL))
             have++;
         if (!have) {
             /* Left where it is it would wake us again and again. */
@@ -522,7 +529,7 @@ void tunnel_socket_ready(struct tunnel_socket *socket, unsigned events)
             break;
         }
         scratch->given = false;
-        more = receive_once(socket, buffers, have, slot);
+        more = receive_once(socket, buffers, have, slot, &bytes);
         bool went_on = true;
         for (unsigned k = 0; scratch->given && k < have; k++) {
             went_on &= tunnel_give_buffer(worker, buffers[k]);

@@ -401,8 +401,8 @@ void tunnel_tun_ready(struct tunnel_lane *lane)
             lane->stats.drops[TUNNEL_DROP_OUT_NO_MEMORY] += (unsigned)dropped;
         return;
     }
-    unsigned reads = 0;
-    for (; reads < TUNNEL_READS && !blocked_somewhere(lane); reads++) {
+    size_t bytes = 0;
+    for (unsigned reads = 0; reads < TUNNEL_READS && bytes < TUNNEL_TURN && !blocked_somewhere(lane); reads++) {
         ssize_t n = tun_read(&lane->tun, buffer, LEASE_LARGE_SIZE);
         if (n == 0)
             break;
@@ -411,6 +411,7 @@ void tunnel_tun_ready(struct tunnel_lane *lane)
             break;
         }
         lane->stats.tun_reads++;
+        bytes += (size_t)n;
         worker->moved = true;
         if ((size_t)n <= offset)
             lane->stats.drops[TUNNEL_DROP_TUN_READ]++;
