@@ -26,7 +26,8 @@ enum wake_kind {
     WAKE_INOTIFY,         /* a watched socket file was deleted */
     WAKE_HOUSEKEEPING,    /* slow timer: returning memory, NAT expiry, reclaiming */
     WAKE_STREAM,          /* one descriptor of a relayed stream */
-    WAKE_STREAM_TIMER,
+    WAKE_STREAM_TIMER,    /* a relay's next deadline */
+    WAKE_STREAM_MEMORY,   /* streams want memory: ask again */
     WAKE_KINDS
 };
 extern const char *const wake_kind_names[WAKE_KINDS];
