@@ -128,16 +128,36 @@ static int sockets_open_on(struct tunnel *tunnel, uint16_t *port)
     return 0;
 }
 
-static int sockets_open(struct tunnel *tunnel, uint16_t port)
+static bool carried_port_in_use(const struct tunnel *tunnel, uint16_t port)
+{
+    for (const struct tunnel *other = tunnel->carrier->carried; other; other = other->next_carried)
+        if (other != tunnel && other->up && wg_device_port(other->core) == port)
+            return true;
+    return false;
+}
+
+/* No socket, but a port of the carrier's address, which tells what is carried apart. */
+static int carried_open(struct tunnel *tunnel, uint16_t port)
+{
+    enum { LOW = 32768, COUNT = 28000 };
+    unsigned number = (unsigned)(tunnel_now(&tunnel->workers->worker[0])->mono / 1000 % COUNT);
+    if (port && carried_port_in_use(tunnel, port))
+        return -EADDRINUSE;
+    while (!port) {
+        port = (uint16_t)(LOW + number++ % COUNT);
+        if (carried_port_in_use(tunnel, port))
+            port = 0;
+    }
+    wg_device_set_port(tunnel->core, port);
+    return 0;
+}
+
+static int sockets_open_paused(struct tunnel *tunnel, uint16_t port)
 {
     if (tunnel->orphan)
         return -ENETDOWN;
-    if (tunnel->carrier) { /* no socket: a port of the carrier's address */
-        if (!port)
-            port = (uint16_t)(32768 + tunnel_now(&tunnel->workers->worker[0])->mono / 1000 % 28000);
-        wg_device_set_port(tunnel->core, port);
-        return 0;
-    }
+    if (tunnel->carrier)
+        return carried_open(tunnel, port);
     for (unsigned tries = 0;; tries++) {
         uint16_t picked = port;
         int error = sockets_open_on(tunnel, &picked);
@@ -150,6 +170,15 @@ static int sockets_open(struct tunnel *tunnel, uint16_t port)
         if (port || error != -EADDRINUSE || tries == 100)
             return error;
     }
+}
+
+/* The others stand still: they would see a lane with one socket and not yet the other. */
+static int sockets_open(struct tunnel *tunnel, uint16_t port)
+{
+    workers_pause(tunnel->workers);
+    int error = sockets_open_paused(tunnel, port);
+    workers_resume(tunnel->workers);
+    return error;
 }
 
 /* --- what the core asks of its caller --- */

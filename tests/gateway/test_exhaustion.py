@@ -209,3 +209,19 @@ def test_one_port_for_two_devices(workers: int) -> None:
         wait_for("its end", lambda: not one.program.alive(), 10)
         assert one.program.process.returncode == 1
         assert "Address already in use" in one.log()
+
+
+def test_what_one_tunnel_carries_has_ports_of_its_own() -> None:
+    """Several begin in one turn of the loop: by the clock alone they would all have the same port."""
+    with lan() as net:
+
+        def change(plan: str) -> str:
+            for i in range(3):
+                plan += f"[wireguard in{net.serial}x{i}]\nmtu=1300\ndetour={net.name('gw')}\ntun=false\n"
+                plan += f"private_key={Identity.fresh().private.hex()}\n"
+            return plan.replace("needs=wireguard", "needs=wireguard,multihop", 1)
+
+        gate = net.start_gate(change=change)
+        ports = [v for k, v in gate.stats().items() if k.startswith(f"device.in{net.serial}x") and k.endswith(".port")]
+        assert "0" not in ports
+        assert len(ports) == len(set(ports)) == 3, ports
