@@ -103,7 +103,8 @@ static int network_begin(struct engine *engine, struct plan_error *error)
     engine->network_open = true;
     result = network_open(&engine->network, &engine->netlink, engine->plan.engine.state);
     if (result)
-        return plan_fail(error, result, 0, "cannot begin with [network]: %s", strerror(-result));
+        return plan_fail(error, result, 0, "cannot begin with [network]: %s",
+            *engine->network.error ? engine->network.error : strerror(-result));
     engine->network.notice = network_notice;
     return 0;
 }

@@ -25,6 +25,8 @@
 
 const uint32_t lease_sizes[LEASE_CLASSES] = {LEASE_SMALL_SIZE, LEASE_RECORD_SIZE, LEASE_LARGE_SIZE};
 
+static void drain_remote(struct lease_pool *pool);
+
 int lease_pool_init(struct lease_pool *pool, struct lease_budget *budget)
 {
     memset(pool, 0, sizeof *pool);
@@ -53,6 +55,7 @@ int lease_pool_init(struct lease_pool *pool, struct lease_budget *budget)
 
 void lease_pool_free(struct lease_pool *pool)
 {
+    drain_remote(pool);
     for (int c = 0; c < LEASE_CLASSES; c++) {
         struct lease_range *range = &pool->ranges[c];
         if (range->base) {
@@ -92,13 +95,24 @@ static struct lease_range *range_of(const struct lease_pool *pool, const void *b
     abort(); /* not a lease of this pool: memory would be corrupted silently */
 }
 
+/* Back into its range; the budget is another matter. */
+static void put_back(struct lease_pool *pool, void *buffer)
+{
+    int class;
+    struct lease_range *range = range_of(pool, buffer, &class);
+    range->free_list[range->free_count++] = (uint32_t)(((uint8_t *)buffer - range->base) / lease_sizes[class]);
+    range->resident++;
+    range->out--;
+    poison(buffer, lease_sizes[class]);
+}
+
 static void drain_remote(struct lease_pool *pool)
 {
     void *buffer = atomic_exchange_explicit(&pool->remote, NULL, memory_order_acquire);
     while (buffer) {
         void *next;
         memcpy(&next, buffer, sizeof next);
-        lease_give(pool, buffer);
+        put_back(pool, buffer);
         buffer = next;
     }
 }
@@ -134,22 +148,21 @@ void *lease_take_within(struct lease_pool *pool, enum lease_class class, size_t 
 
 void lease_give(struct lease_pool *pool, void *buffer)
 {
-    int class;
-    struct lease_range *range = range_of(pool, buffer, &class);
-    range->free_list[range->free_count++] = (uint32_t)(((uint8_t *)buffer - range->base) / lease_sizes[class]);
-    range->resident++;
-    range->out--;
-    poison(buffer, lease_sizes[class]);
-    lease_budget_give(pool->budget, lease_sizes[class]);
+    uint32_t size = (uint32_t)lease_size(pool, buffer);
+    put_back(pool, buffer);
+    lease_budget_give(pool->budget, size);
 }
 
 void lease_give_remote(struct lease_pool *pool, void *buffer)
 {
+    /* The budget has it back at once: the pool's worker may sleep for long before it looks, and others wait. */
+    uint32_t size = (uint32_t)lease_size(pool, buffer);
     void *head = atomic_load_explicit(&pool->remote, memory_order_relaxed);
     do {
         memcpy(buffer, &head, sizeof head);
     } while (!atomic_compare_exchange_weak_explicit(&pool->remote, &head, buffer, memory_order_release,
         memory_order_relaxed));
+    lease_budget_give(pool->budget, size);
 }
 
 enum lease_class lease_class_for(size_t n)

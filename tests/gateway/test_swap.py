@@ -7,10 +7,8 @@ import contextlib
 import signal
 import socket
 import subprocess
-import threading
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
@@ -26,6 +24,7 @@ from tests.gateway.network import (
     ip_json,
     running,
 )
+from tests.gateway.stream import Stream
 from tests.interop.implementations import base64
 from tests.interop.netns import wait_for
 from tests.peers.wg_noise import Identity
@@ -47,69 +46,6 @@ def gate(net: Lan) -> Iterator[Engine]:
     yield engine
     engine.swap(plan)
     net.ready()
-
-
-@dataclass
-class Stream:
-    """A TCP connection of the client's that the server echoes, numbered bytes, until it is ended."""
-
-    net: Lan
-    failure: list[BaseException] = field(default_factory=list)
-    moved: int = 0
-    ended: threading.Event = field(default_factory=threading.Event)
-
-    def __enter__(self) -> "Stream":
-        self.listener = self.net.server.open_socket(socket.AF_INET, socket.SOCK_STREAM)
-        self.listener.bind((SERVER4, 0))
-        self.listener.listen(1)
-        self.inside = self.net.client.open_socket(socket.AF_INET, socket.SOCK_STREAM)
-        self.inside.settimeout(15)
-        self.inside.connect(self.listener.getsockname())
-        self.outside, _ = self.listener.accept()
-        self.outside.settimeout(15)
-        self.threads = [threading.Thread(target=self.guard, args=(f,), daemon=True) for f in (self.serve, self.run)]
-        for thread in self.threads:
-            thread.start()
-        self.goes_on()
-        return self
-
-    def guard(self, run: Callable[[], None]) -> None:
-        try:
-            run()
-        except (OSError, AssertionError) as error:
-            self.failure.append(error)
-
-    def serve(self) -> None:
-        while chunk := self.outside.recv(1 << 16):
-            self.outside.sendall(chunk)
-
-    def run(self) -> None:
-        number = 0
-        while not self.ended.is_set():
-            block = number.to_bytes(8, "big") * 4096
-            self.inside.sendall(block)
-            got = bytearray()
-            while len(got) < len(block):
-                chunk = self.inside.recv(len(block) - len(got))
-                assert chunk, "the connection ended"
-                got += chunk
-            assert got == block, "content differs"
-            self.moved += len(block)
-            number += 1
-
-    def goes_on(self) -> None:
-        before = self.moved
-        wait_for("the transfer", lambda: self.moved > before + (1 << 18) or self.failure, 15)
-        assert not self.failure, repr(self.failure)
-
-    def __exit__(self, *_: object) -> None:
-        self.ended.set()
-        self.threads[1].join(15)
-        self.inside.close()
-        self.threads[0].join(15)
-        self.outside.close()
-        self.listener.close()
-        assert not self.failure, repr(self.failure)
 
 
 def wg_show(net: Lan) -> str:
