@@ -14,7 +14,8 @@
  * no event recurses, whatever the depth; a stream is never called after it was freed, because only its owner calls it;
  * and an owner is never called after it was freed, because freeing it takes its waiter off the list (stream_cancel). A
  * layer that has one layer below passes wait() on, so that the descriptor's event goes straight to the relay: a layer
- * costs nothing when an event passes it. What shares one stream among many (mux, QUIC connection) is itself the owner of
+ * costs nothing when an event passes it; one that refuses for reasons of its own (a handshake) also keeps the waiter, to wake it
+ * itself. What shares one stream among many (mux, QUIC connection) is itself the owner of
  * the shared one, has its own waiter and wakes the waiters of the streams that it has something for.
  *
  * A status says what the next call would get; refusal arms. read() and write() give bytes and a status together, so that

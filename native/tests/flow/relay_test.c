@@ -416,7 +416,8 @@ static unsigned descriptors_before;
 static void begin(void)
 {
     descriptors_before = descriptors();
-    session_count = session_over = link_count = 0;
+    session_count = session_over = 0;
+    link_count = 0;
     atomic_store(&release_holds, false);
     atomic_store(&closed_places, 0);
     memset(places, 0, sizeof places);
