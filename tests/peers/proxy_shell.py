@@ -373,6 +373,8 @@ class Connection:
             while data and not self.core.closed:
                 data = await reader.read(65536)
                 async with self.lock:
+                    if self.pump is not asyncio.current_task():
+                        return  # this target was hung up on
                     await self.perform(self.core.from_target(data) if data else self.core.target_eof())
         except OSError:
             reset(self.writer)  # the target's abort is passed on
