@@ -194,6 +194,7 @@ int engine_start_plan(struct engine *engine, struct plan *plan, struct plan_erro
 static int link_event(void *context, const struct netlink_event *event)
 {
     struct engine *engine = context;
+    engine->routes_changed |= event->kind != NETLINK_EVENT_LINK;
     for (struct device *device = engine->devices; device; device = device->next) {
         bool its = event->kind == NETLINK_EVENT_LINK && !event->gone &&
                    strcmp(event->link.name, device->tunnel->config.name) == 0;
@@ -238,6 +239,14 @@ void engine_stop(struct engine *engine, const char *why)
 
 void engine_turn(struct engine *engine)
 {
+    uint64_t now = engine->workers.worker[0].loop.now;
+    /* A table that changes all the time is looked at a few times a second; the last change counts when a packet moves. */
+    if (engine->routes_changed && now >= engine->routes_at) {
+        engine->routes_changed = false;
+        engine->routes_at = now + 200 * NS_PER_MS;
+        for (struct device *device = engine->devices; device; device = device->next)
+            tunnel_routes_changed(device->tunnel);
+    }
     for (struct device *device = engine->devices; device; device = device->next)
         tunnel_turn(device->tunnel);
 }

@@ -28,6 +28,8 @@ struct engine {
     struct network network;
     bool network_open;
     struct wake links;    /* WAKE_NETLINK: reports of changed interfaces */
+    bool routes_changed;  /* and of routes and addresses: not yet looked at */
+    uint64_t routes_at;   /* monotonic ns before which they are not */
     struct session_listener control;
     struct session *sessions;
     unsigned session_count;

@@ -9,6 +9,7 @@
 #include "io/clock.h"
 #include "io/log.h"
 #include "io/feature.h"
+#include "io/route.h"
 #include "io/socket.h"
 #include "wire/bytes.h"
 
@@ -448,6 +449,28 @@ int tunnel_link_changed(struct tunnel *tunnel)
     if (up == 0)
         tunnel_down(tunnel);
     return up > 0 ? tunnel_up(tunnel) : 0;
+}
+
+void tunnel_routes_changed(struct tunnel *tunnel)
+{
+    enum { MOST = 256 }; /* questions, some 10 us each; whoever comes later is helped by the timers */
+    unsigned asked = 0;
+    int fd = -1;
+    for (struct wg_peer *peer = tunnel->carrier || !tunnel->up ? NULL : wg_device_first_peer(tunnel->core);
+         peer && asked < MOST; peer = wg_peer_next(peer)) {
+        struct wg_endpoint e;
+        if (!wg_peer_endpoint(peer, &e) || e.local_family != e.family || e.scope)
+            continue;
+        if (fd < 0 && (fd = route_open()) < 0)
+            return;
+        asked++;
+        int interface = route_interface(fd, e.family == WG_FAMILY_V4 ? AF_INET : AF_INET6, e.address, e.local,
+            wg_device_fwmark(tunnel->core));
+        if (interface != (int)e.local_ifindex)
+            wg_peer_forget_source(peer);
+    }
+    if (fd >= 0)
+        close(fd);
 }
 
 void tunnel_free(struct tunnel *tunnel)

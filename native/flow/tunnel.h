@@ -183,6 +183,9 @@ void tunnel_set_nat(struct tunnel *tunnel, struct nat *nat);
 /* The interface's MTU or state may have changed: takes the MTU over, and goes up and down with the interface as the
  * kernel's own WireGuard does. 0 or -errno of tunnel_up. */
 int tunnel_link_changed(struct tunnel *tunnel);
+/* Routes or addresses of the host may have changed: forgets our side's address with the peers to whom packets would go by
+ * another interface now. */
+void tunnel_routes_changed(struct tunnel *tunnel);
 /* Opens sockets and lets the core run; 0 or -errno. Worker 0. */
 int tunnel_up(struct tunnel *tunnel);
 void tunnel_down(struct tunnel *tunnel);

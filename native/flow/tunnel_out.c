@@ -26,7 +26,7 @@ static void endpoint_to_kernel(const struct wg_endpoint *e, union udp_address *t
     memset(source, 0, sizeof *source);
     if (e->local_family == e->family) {
         source->family = e->family == WG_FAMILY_V4 ? AF_INET : AF_INET6;
-        source->ifindex = e->local_ifindex;
+        source->ifindex = e->scope ? e->local_ifindex : 0; /* by which way is the routing table's to say */
         if (e->family == WG_FAMILY_V4)
             memcpy(&source->in4, e->local, 4);
         else

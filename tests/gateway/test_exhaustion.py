@@ -19,6 +19,7 @@ from tests.gateway.network import (
     GATE4,
     SERVER4,
     Lan,
+    _link,
     fragments,
     fvd,
     lan,
@@ -225,3 +226,37 @@ def test_what_one_tunnel_carries_has_ports_of_its_own() -> None:
         ports = [v for k, v in gate.stats().items() if k.startswith(f"device.in{net.serial}x") and k.endswith(".port")]
         assert "0" not in ports
         assert len(ports) == len(set(ports)) == 3, ports
+
+
+def second_way(net: Lan) -> None:
+    """Another wire between gate and exit; the exit's address is reached by both."""
+    _link(net.gate, net.exit, "wire2", "192.0.3", "2001:db9", ("1", "2"))
+    net.gate.ip("route add 192.0.2.2/32 dev wire src 192.0.2.1 metric 10")
+    net.exit.ip("address add 192.0.2.2/32 dev lo")
+
+
+def test_route_moves_to_another_interface() -> None:
+    """The old way stays up and swallows everything: only the routing table knows. Our side's address is forgotten at
+    once, not when 15 s of silence have made a timer suspect it."""
+    with lan() as net:
+        second_way(net)
+        net.start_exit()
+        net.start_gate()
+        net.ready()
+        net.gate.ip("neigh replace 192.0.2.2 lladdr 02:00:00:00:00:99 dev wire nud permanent")
+        assert not net.echo(SERVER4)
+        net.gate.ip("route add 192.0.2.2/32 via 192.0.3.2 dev wire2 src 192.0.3.1 metric 5")
+        wait_for("an answer by the other way", lambda: net.echo(SERVER4), 4)
+
+
+def test_answers_go_by_the_routing_table() -> None:
+    """Packets come in by one interface, and the way back is another one: answers leave from the address that was
+    addressed, but not by the interface that they came by, where nobody answers for the peer's address."""
+    with lan() as net:
+        second_way(net)
+        net.gate.sysctl("net/ipv4/conf/wire2/arp_ignore", "1")
+        net.gate.sysctl("net/ipv4/conf/wire2/arp_announce", "2")
+        net.gate.ip("route add 192.0.2.2/32 via 192.0.3.2 dev wire2 src 192.0.2.1 metric 5")
+        net.start_exit()
+        net.start_gate()
+        net.ready()
