@@ -455,7 +455,7 @@ def test_over_sockets(kind: str) -> None:
             with pytest.raises(BadInputError, match="ended inside a message"):
                 await stream.read()
 
-    asyncio.run(run())
+    asyncio.run(asyncio.wait_for(run(), 30))
 
 
 @pytest.mark.parametrize("kind", ["aes-128-gcm", "2022-blake3-aes-128-gcm"])
@@ -470,7 +470,7 @@ def test_no_attack_hears_or_sees_anything(kind: str) -> None:
             reactions = await asyncio.gather(*(shell.probe(proxy, data, wait=1.0) for data in named.values()))
             assert {(r.received, r.close) for r in reactions} == {(b"", "open")}
 
-    asyncio.run(run())
+    asyncio.run(asyncio.wait_for(run(), 30))
 
 
 # --- other programs ---------------------------------------------------------------------------------------------------
@@ -539,7 +539,7 @@ def test_our_client_with_their_server(program: str, kind: str, tmp_path: Path) -
                 assert (replayed.received, replayed.close) == (b"", "reset")
 
     with their_server(program, tmp_path, keys, port):
-        asyncio.run(run())
+        asyncio.run(asyncio.wait_for(run(), 30))
 
 
 def their_client(program: str, folder: Path, keys: Keys, proxy: tuple[str, int], port: int) -> Running:
@@ -590,4 +590,4 @@ def test_our_server_with_their_client(program: str, kind: str, tmp_path: Path) -
                 control.close()
                 udp.close()
 
-    asyncio.run(run())
+    asyncio.run(asyncio.wait_for(run(), 30))

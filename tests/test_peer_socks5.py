@@ -300,7 +300,7 @@ def test_over_sockets(host: str, segment: int, user: str | None) -> None:
                 await shell.dial(client(Target(host, free_port())), proxy)
             assert refused.value.code == socks5.REFUSED
 
-    asyncio.run(run())
+    asyncio.run(asyncio.wait_for(run(), 30))
 
 
 def test_attacks_over_sockets_end_orderly() -> None:
@@ -313,7 +313,7 @@ def test_attacks_over_sockets_end_orderly() -> None:
                         continue  # closed after the first byte: what comes after it may meet RST
                     assert (reaction.received, reaction.close) == (answer, "fin"), name
 
-    asyncio.run(run())
+    asyncio.run(asyncio.wait_for(run(), 30))
 
 
 # --- other programs ---------------------------------------------------------------------------------------------------
@@ -363,7 +363,7 @@ def test_our_client_through(program: str, user: str | None, tmp_path: Path) -> N
                 assert reaction.received == socks5.ATTACKS["bind"][1]
 
     with running:
-        asyncio.run(run())
+        asyncio.run(asyncio.wait_for(run(), 30))
 
 
 @pytest.mark.parametrize("user", [None, "user"], ids=["open", "login"])
@@ -415,4 +415,4 @@ def test_our_server_behind(program: str, user: str | None, tmp_path: Path) -> No
                     udp.send(Target("127.0.0.1", echo.port), bytes(size))
                     assert (await udp.receive())[1] == bytes(size)
 
-    asyncio.run(run())
+    asyncio.run(asyncio.wait_for(run(), 30))
