@@ -23,7 +23,7 @@ static void set_state(struct relay *relay, struct relay_way *way, enum relay_sta
     if (way->state == state)
         return;
     log_debug("relay %p: %s to %s: %s, after %llu bytes", (void *)relay, way->from->ops->name, way->to->ops->name,
-        relay_state_names[state], (unsigned long long)way->moved);
+              relay_state_names[state], (unsigned long long)way->moved);
     way->state = (uint8_t)state;
 }
 
@@ -273,8 +273,7 @@ static bool push(struct relay *relay, struct relay_way *way)
         size_t accepted;
         for (struct stream_buffer *b = way->held; b && count < RELAY_IOV; b = b->next)
             iov[count++] = (struct iovec){stream_buffer_start(b), b->size};
-        enum stream_status status =
-            way->to->ops->write(way->to, iov, count, way->flush ? STREAM_FLUSH : 0u, &accepted);
+        enum stream_status status = way->to->ops->write(way->to, iov, count, way->flush ? STREAM_FLUSH : 0u, &accepted);
         way->push = false;
         if (status != STREAM_AGAIN && status != STREAM_STARVED)
             way->flush = false;
@@ -306,8 +305,8 @@ static bool pull_buffers(struct relay *relay, struct relay_way *way, size_t room
 {
     struct stream_host *host = &relay->streams->host;
     /* More than one buffer only while memory is no matter. */
-    uint32_t depth = streams_spare(relay->streams) > relay->streams->worker->leases.budget->limit / 2
-                         ? relay->config->depth : 1;
+    uint32_t depth =
+        streams_spare(relay->streams) > relay->streams->worker->leases.budget->limit / 2 ? relay->config->depth : 1;
     struct stream *from = way->from;
     bool go = true, pulled = false;
     for (uint32_t i = 0; i < depth && go && room && *left && way->from == from; i++) {
@@ -470,7 +469,7 @@ static void way1_ready(struct stream_waiter *waiter, unsigned events)
 }
 
 struct relay *relay_start(struct streams *streams, const struct relay_config *config, void *owner, struct stream *a,
-    struct stream *b, struct stream_buffer *prefix_a, struct stream_buffer *prefix_b)
+                          struct stream *b, struct stream_buffer *prefix_a, struct stream_buffer *prefix_b)
 {
     struct relay *relay = calloc(1, sizeof *relay);
     if (!relay) {

@@ -1,14 +1,15 @@
-/* The relay: two streams, bytes both ways. Written once; whatever the streams are, it knows them by wire/stream.h only.
+/* The relay: two streams, bytes both ways. Written once; whatever the streams are, it knows them by wire/stream.h
+ * only.
  *
  * Theory of operation
  *
- * A relay is two ways, each with its own waiter, woken by reading of one stream and writing of the other. A way pushes what it
- * holds, and pulls more only when it holds nothing and the far side takes bytes: so a blocked far side stops the reading, and a way
- * holds at most what one pull brought (`depth` buffers), and nothing while it is idle. A pull reads into leased buffers, whole
- * units of the far side where it has units, and one write takes all of them. Where both ends of a way are bare descriptors it
- * splices, through the worker's pipe; only if the far side is blocked with bytes in the pipe does the way keep it. After
- * `quantum` bytes a way goes to the end of the list. A few bytes left in a large buffer move to a small one when the far
- * side blocks.
+ * A relay is two ways, each with its own waiter, woken by reading of one stream and writing of the other. A way
+ * pushes what it holds, and pulls more only when it holds nothing and the far side takes bytes: so a blocked far
+ * side stops the reading, and a way holds at most what one pull brought (`depth` buffers), and nothing while it is
+ * idle. A pull reads into leased buffers, whole units of the far side where it has units, and one write takes all of
+ * them. Where both ends of a way are bare descriptors it splices, through the worker's pipe; only if the far side is
+ * blocked with bytes in the pipe does the way keep it. After `quantum` bytes a way goes to the end of the list. A
+ * few bytes left in a large buffer move to a small one when the far side blocks.
  *
  *   OPEN      reads and writes
  *   DRAINING  the source has ended: what is held is written, then the far side finished
@@ -18,11 +19,13 @@
  *             closing it does not destroy (by RST) what it has not yet received; at most linger_ns after the other way is done
  *   DONE
  *
- * A read error ends the relay: both streams are aborted with its reason. A write error ends its way (DISCARD); the other
- * delivers what is left. Without half-close, the end of what such a stream sends is also the end of what it takes.
+ * A read error ends the relay: both streams are aborted with its reason. A write error ends its way (DISCARD); the
+ * other delivers what is left. Without half-close, the end of what such a stream sends is also the end of what it
+ * takes.
  *
- * STREAM_SWITCH replaces a way's stream by the one below, in the middle of whatever it holds; that is all that a relay knows
- * of Vision or REALITY. The timer is the earliest of idle, linger, first payload's deadline and what the layers ask for.
+ * STREAM_SWITCH replaces a way's stream by the one below, in the middle of whatever it holds; that is all that a
+ * relay knows of Vision or REALITY. The timer is the earliest of idle, linger, first payload's deadline and what the
+ * layers ask for.
  *
  * An idle relay of two sockets: its own struct and two fdstreams, under 600 bytes together, and no buffer. */
 #ifndef FV_FLOW_RELAY_H
@@ -44,7 +47,8 @@ struct relay_config {
     uint64_t first_wait_ns; /* how long b's header waits for a's first bytes; 0: not at all */
     uint32_t quantum;       /* bytes a way and turn */
     uint32_t depth;         /* buffers of one pull, 1..RELAY_IOV */
-    void (*ended)(struct relay *relay); /* the streams are closed, reason is set; the relay is freed after it; may be NULL */
+    void (*ended)(
+        struct relay *relay); /* the streams are closed, reason is set; the relay is freed after it; may be NULL */
 };
 
 struct relay_way {
@@ -76,7 +80,7 @@ struct relay {
 /* Takes over both streams and the prefixes (bytes already read from each; chains, may be NULL). b is the one that was
  * dialled. NULL: no memory, and the streams are closed. */
 struct relay *relay_start(struct streams *streams, const struct relay_config *config, void *owner, struct stream *a,
-    struct stream *b, struct stream_buffer *prefix_a, struct stream_buffer *prefix_b);
+                          struct stream *b, struct stream_buffer *prefix_a, struct stream_buffer *prefix_b);
 /* Ends it from outside: both streams are aborted; `ended` is called from here. */
 void relay_cancel(struct relay *relay, enum stream_reason reason);
 /* The switch's, for WAKE_STREAM_TIMER. */

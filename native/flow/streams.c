@@ -132,8 +132,13 @@ int streams_init(struct streams *streams, struct worker *worker)
 {
     memset(streams, 0, sizeof *streams);
     streams->host = (struct stream_host){
-        .take = host_take, .give = host_give, .reserve = host_reserve, .release = host_release, .make = host_make,
-        .unmake = host_unmake, .now = worker->loop.now,
+        .take = host_take,
+        .give = host_give,
+        .reserve = host_reserve,
+        .release = host_release,
+        .make = host_make,
+        .unmake = host_unmake,
+        .now = worker->loop.now,
     };
     stream_list_init(&streams->host.ready);
     stream_list_init(&streams->host.starving);

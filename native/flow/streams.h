@@ -1,21 +1,24 @@
-/* The worker's side of the stream interface: buffers out of its leases, the list of what is ready, the pipe to splice with.
+/* The worker's side of the stream interface: buffers out of its leases, the list of what is ready, the pipe to
+ * splice with.
  *
- * Buffers. A `stream_buffer` is a lease with its head in front. Input gets what it asks for while less than half of the
- * budget is out, a record's worth up to seven eighths, then 4 KiB: as memory gets short everybody reads less at a time, and who
- * holds bytes that the far side does not take does not read at all, so reading stops first where most is buffered.
+ * Buffers. A `stream_buffer` is a lease with its head in front. Input gets what it asks for while less than half of
+ * the budget is out, a record's worth up to seven eighths, then 4 KiB: as memory gets short everybody reads less at
+ * a time, and who holds bytes that the far side does not take does not read at all, so reading stops first where
+ * most is buffered.
  *
- * Nobody may wait for ever for memory that is held for his sake (two relays of this process in a row: the first holds all that
- * there is for a connection that the second cannot read for want of it). So each worker sets a reserve aside at its
- * start: records for output, so that what was read can always be sealed (the plaintext's buffer that goes back afterwards fills
- * the reserve up); a record to put a unit together in; and one small buffer to trickle through: a way that gets nothing else
- * asks its far side whether it is writable and then moves 1 KiB, which a writable socket takes whole, so the buffer
- * comes back at once. What is short of everything becomes slow, not still.
+ * Nobody may wait for ever for memory that is held for his sake (two relays of this process in a row: the first
+ * holds all that there is for a connection that the second cannot read for want of it). So each worker sets a
+ * reserve aside at its start: records for output, so that what was read can always be sealed (the plaintext's buffer
+ * that goes back afterwards fills the reserve up); a record to put a unit together in; and one small buffer to
+ * trickle through: a way that gets nothing else asks its far side whether it is writable and then moves 1 KiB, which
+ * a writable socket takes whole, so the buffer comes back at once. What is short of everything becomes slow, not
+ * still.
  *
- * Memory that comes back in this worker wakes who starves at the end of the turn; memory that another worker gives back is
- * found by a timer of STREAMS_STARVE_NS, which runs only while somebody starves.
+ * Memory that comes back in this worker wakes who starves at the end of the turn; memory that another worker gives
+ * back is found by a timer of STREAMS_STARVE_NS, which runs only while somebody starves.
  *
- * Fairness. streams_turn() runs what is ready in at most STREAMS_ROUNDS rounds; whoever has more to do than its quantum has
- * put itself at the end of the list. */
+ * Fairness. streams_turn() runs what is ready in at most STREAMS_ROUNDS rounds; whoever has more to do than its
+ * quantum has put itself at the end of the list. */
 #ifndef FV_FLOW_STREAMS_H
 #define FV_FLOW_STREAMS_H
 

@@ -90,7 +90,7 @@ static enum stream_status fd_read(struct stream *stream, void *to, size_t size, 
 }
 
 static enum stream_status fd_write(struct stream *stream, const struct iovec *from, unsigned count, unsigned flags,
-    size_t *accepted)
+                                   size_t *accepted)
 {
     struct fdstream *f = of(stream);
     struct msghdr message = {.msg_iov = (struct iovec *)(uintptr_t)from, .msg_iovlen = count};
@@ -181,7 +181,8 @@ static enum stream_status fd_splice(struct stream *stream, unsigned direction, i
         n = direction == STREAM_READ ? splice(f->wake.fd, NULL, pipe, NULL, size, SPLICE_F_NONBLOCK | SPLICE_F_MOVE)
                                      : splice(pipe, NULL, f->wake.fd, NULL, size, SPLICE_F_NONBLOCK | SPLICE_F_MOVE);
     while (n < 0 && errno == EINTR);
-    if (n < 0 && (errno == EINVAL || errno == ENOSYS)) { /* not this kind of descriptor: the caller looks at `can` again */
+    if (n < 0 &&
+        (errno == EINVAL || errno == ENOSYS)) { /* not this kind of descriptor: the caller looks at `can` again */
         stream->can &= (uint8_t)~(STREAM_SPLICE_READ | STREAM_SPLICE_WRITE);
         return STREAM_OK;
     }
@@ -218,7 +219,8 @@ static void fd_close(struct stream *stream)
 }
 
 static const struct stream_ops fd_ops = {
-    "descriptor", fd_read, fd_write, fd_room, fd_finish, fd_abort, fd_wait, fd_detach, fd_splice, fd_next, fd_tick, fd_close,
+    "descriptor", fd_read,   fd_write,  fd_room, fd_finish, fd_abort,
+    fd_wait,      fd_detach, fd_splice, fd_next, fd_tick,   fd_close,
 };
 
 struct stream *fdstream_open(struct stream_host *host, struct loop *loop, int fd, bool connecting)

@@ -1,9 +1,9 @@
 /* The lowest stream: a connected (or connecting) TCP or unix socket, or one end of a pipe or socketpair.
  *
- * Level-triggered epoll below, one wake-up for each refusal above: a read that finds nothing, or less than it asked for, puts
- * WAKE_READ into the interest; it stays there while the reader keeps up, and is taken out only when the descriptor is ready and
- * nobody waits, so a stream in steady flow makes no epoll_ctl calls. A hung-up descriptor, which epoll would report for
- * ever, is taken out of the loop: no call on it can be refused any more. */
+ * Level-triggered epoll below, one wake-up for each refusal above: a read that finds nothing, or less than it asked
+ * for, puts WAKE_READ into the interest; it stays there while the reader keeps up, and is taken out only when the
+ * descriptor is ready and nobody waits, so a stream in steady flow makes no epoll_ctl calls. A hung-up descriptor,
+ * which epoll would report for ever, is taken out of the loop: no call on it can be refused any more. */
 #ifndef FV_IO_FDSTREAM_H
 #define FV_IO_FDSTREAM_H
 

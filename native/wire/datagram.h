@@ -1,18 +1,19 @@
 /* The datagram interface: what carries whole datagrams with an address, from a UDP socket to UDP over VLESS.
  *
- * The same rules as the stream interface (wire/stream.h): one const table, every function present; calls go down, events go up
- * through the host's ready list; a refusal arms a wake-up. What differs:
+ * The same rules as the stream interface (wire/stream.h): one const table, every function present; calls go down,
+ * events go up through the host's ready list; a refusal arms a wake-up. What differs:
  *
- * A datagram is taken whole or not at all and is never waited for: what cannot be sent now is dropped by the caller, by name
- * (enum datagram_drop), and counted; nothing is queued behind a blocked carrier beyond one batch. Calls move batches: an
- * array of datagrams, each with its own address, in buffers of the caller. `address` is the far end in the sense of the
- * carrier's user: the destination when sending, the source when receiving; a carrier with a fixed far end (VLESS command 2)
- * ignores it when sending and fills it in when receiving. A name is allowed where the carrier passes names on (`can`).
- * Mapped IPv4 addresses never appear: they become IPv4 at the socket's edge.
+ * A datagram is taken whole or not at all and is never waited for: what cannot be sent now is dropped by the caller,
+ * by name (enum datagram_drop), and counted; nothing is queued behind a blocked carrier beyond one batch. Calls move
+ * batches: an array of datagrams, each with its own address, in buffers of the caller. `address` is the far end in
+ * the sense of the carrier's user: the destination when sending, the source when receiving; a carrier with a fixed
+ * far end (VLESS command 2) ignores it when sending and fills it in when receiving. A name is allowed where the
+ * carrier passes names on (`can`). Mapped IPv4 addresses never appear: they become IPv4 at the socket's edge.
  *
  * Over a stream (UDP over TCP, XUDP, VMess) a layer keeps boundaries by its own length prefix and puts a datagram
- * together in a buffer of the host; partial acceptance below is its own affair, as with units of a stream. `size_max` is
- * what one datagram may carry now (a path's MTU may change it); a longer one is DATAGRAM_DROP_SIZE. Length 0 is a datagram.
+ * together in a buffer of the host; partial acceptance below is its own affair, as with units of a stream.
+ * `size_max` is what one datagram may carry now (a path's MTU may change it); a longer one is DATAGRAM_DROP_SIZE.
+ * Length 0 is a datagram.
  *
  * There is no half-close and no detach: an association ends by close() or by ERROR. Lifetimes are its owner's. */
 #ifndef FV_WIRE_DATAGRAM_H
@@ -46,16 +47,17 @@ struct datagram_address {
 struct datagram {
     uint8_t *bytes;
     uint32_t size;
-    uint32_t capacity; /* receive: bytes there are at `bytes`; what does not fit is cut, and counted as SIZE by the carrier */
-    uint8_t drop;      /* send: enum datagram_drop, set by the carrier for those that it will never take */
-    uint8_t ecn;       /* the two bits of the IP header, where the carrier sees them */
+    uint32_t
+        capacity; /* receive: bytes there are at `bytes`; what does not fit is cut, and counted as SIZE by the carrier */
+    uint8_t drop; /* send: enum datagram_drop, set by the carrier for those that it will never take */
+    uint8_t ecn; /* the two bits of the IP header, where the carrier sees them */
     struct datagram_address address;
 };
 
 /* `can` of a carrier. */
 enum {
-    DATAGRAM_NAMES = 1,  /* addresses may be names */
-    DATAGRAM_ANY = 2,    /* one association reaches any address (full cone); otherwise the one given at construction */
+    DATAGRAM_NAMES = 1, /* addresses may be names */
+    DATAGRAM_ANY = 2, /* one association reaches any address (full cone); otherwise the one given at construction */
     DATAGRAM_LOSSLESS = 4, /* rides on a stream: what was accepted arrives */
 };
 

@@ -91,7 +91,8 @@ static void measure(const char *name, bool splice, uint32_t depth, size_t memory
         worker->again = false;
         for (uint32_t i = 0; i < worker->loop.ready_count; i++)
             if (worker->loop.ready[i])
-                fdstream_ready((struct fdstream *)(void *)((char *)worker->loop.ready[i] - offsetof(struct fdstream, wake)));
+                fdstream_ready(
+                    (struct fdstream *)(void *)((char *)worker->loop.ready[i] - offsetof(struct fdstream, wake)));
         while ((timer = loop_expired(&worker->loop)) != NULL)
             if (timer->kind == WAKE_STREAM_MEMORY)
                 streams_timer(&streams);
@@ -104,8 +105,7 @@ static void measure(const char *name, bool splice, uint32_t depth, size_t memory
     pthread_join(threads[1], NULL);
     close(near[0]);
     close(far[1]);
-    printf("%-26s %.2f CPU s/GiB, %.1f Gbit/s\n", name, (double)cpu / NS_PER_S / gib,
-        (double)total * 8 / (double)wall);
+    printf("%-26s %.2f CPU s/GiB, %.1f Gbit/s\n", name, (double)cpu / NS_PER_S / gib, (double)total * 8 / (double)wall);
     streams_free(&streams);
     workers_free(&workers);
 }

@@ -31,9 +31,18 @@ enum kind { KIND_BARE, KIND_FRAME, KIND_DETACH, KIND_DETACH_FRAME, KIND_MUX, KIN
 static const char *const kind_names[KINDS] = {"bare", "frame", "detach", "detach over frame", "mux", "quic"};
 enum drip { DRIP_NONE, DRIP_READ, DRIP_WRITE, DRIP_RANDOM, DRIPS };
 static const char *const drip_names[DRIPS] = {"as it comes", "one-byte reads", "one-byte writes", "random sizes"};
-enum scene { SCENE_A_FIRST, SCENE_B_FIRST, SCENE_ABORT, SCENE_DIES, SCENES, SCENE_SERVER_FIRST, SCENE_SLOW, SCENE_IDLE };
-static const char *const scene_names[] = {"A ends first", "B ends first", "abort", "peer dies", "", "server first",
-    "slow reader", "idle"};
+enum scene {
+    SCENE_A_FIRST,
+    SCENE_B_FIRST,
+    SCENE_ABORT,
+    SCENE_DIES,
+    SCENES,
+    SCENE_SERVER_FIRST,
+    SCENE_SLOW,
+    SCENE_IDLE
+};
+static const char *const scene_names[] = {"A ends first", "B ends first", "abort", "peer dies", "",
+                                          "server first", "slow reader",  "idle"};
 
 /* --- what travels --- */
 
@@ -116,8 +125,13 @@ static uint64_t patience = 30ull * NS_PER_S;
 
 static void relay_over(struct relay *relay);
 static struct relay_config config = {
-    .idle_ns = 30ull * NS_PER_S, .linger_ns = 100 * NS_PER_MS, .held_ns = 300 * NS_PER_MS, .first_wait_ns = 5 * NS_PER_MS,
-    .quantum = 131072, .depth = 2, .ended = relay_over,
+    .idle_ns = 30ull * NS_PER_S,
+    .linger_ns = 100 * NS_PER_MS,
+    .held_ns = 300 * NS_PER_MS,
+    .first_wait_ns = 5 * NS_PER_MS,
+    .quantum = 131072,
+    .depth = 2,
+    .ended = relay_over,
 };
 
 static void half_over(struct half *half);
@@ -215,8 +229,8 @@ static void end_pump(struct end *end)
     }
     if (!end->over)
         loop_interest(&end->place->worker->loop, &end->wake,
-            ((end->hold && !atomic_load(&release_holds)) || end->eof ? 0u : WAKE_READ) |
-                (end->sent < end->total && !(end->wait_bytes && !end->received) ? WAKE_WRITE : 0u));
+                      ((end->hold && !atomic_load(&release_holds)) || end->eof ? 0u : WAKE_READ) |
+                          (end->sent < end->total && !(end->wait_bytes && !end->received) ? WAKE_WRITE : 0u));
 }
 
 /* --- a half --- */
@@ -231,7 +245,8 @@ static struct stream *layers(struct place *place, int fd, const struct session *
     if (link && (s->kind == KIND_FRAME || s->kind == KIND_DETACH_FRAME))
         top = toy_frame(top);
     if (link && (s->kind == KIND_DETACH || s->kind == KIND_DETACH_FRAME))
-        top = toy_detach(top, place == &places[0] ? s->switch_at : s->total - s->switch_at, s->kind == KIND_DETACH_FRAME);
+        top =
+            toy_detach(top, place == &places[0] ? s->switch_at : s->total - s->switch_at, s->kind == KIND_DETACH_FRAME);
     return top;
 }
 
@@ -433,7 +448,7 @@ static void begin(void)
 }
 
 static void add(enum kind kind, enum drip drip, enum scene scene, size_t total, size_t switch_at, unsigned streams,
-    bool small)
+                bool small)
 {
     struct link *link = calloc(1, sizeof *link);
     struct session *group = calloc(streams, sizeof *group);
@@ -444,8 +459,13 @@ static void add(enum kind kind, enum drip drip, enum scene scene, size_t total, 
     links[link_count++] = link;
     for (unsigned i = 0; i < streams; i++) {
         struct session *s = &group[i];
-        *s = (struct session){.kind = kind, .drip = drip, .scene = scene, .total = total, .switch_at = switch_at,
-            .link = link, .id = session_count};
+        *s = (struct session){.kind = kind,
+                              .drip = drip,
+                              .scene = scene,
+                              .total = total,
+                              .switch_at = switch_at,
+                              .link = link,
+                              .id = session_count};
         fill_pair(s->fd, small);
         fill_pair(s->fd + 2, small);
         for (unsigned h = 0; h < 2; h++) {
@@ -490,11 +510,14 @@ static void check_sessions(void)
             CHECK(b->hash == hash_of(a->seed, s->total));
         }
         if (check_failures != before)
-            fprintf(stderr, "    session %u: %s, %s, %s, total %zu, switch at %zu: a sent %zu got %zu%s%s, b sent %zu got "
-                            "%zu%s%s; relays %s, reasons %u %u\n", i, kind_names[s->kind], drip_names[s->drip],
-                scene_names[s->scene], s->total, s->switch_at, a->sent, a->received, a->eof ? " eof" : "",
-                a->reset ? " reset" : "", b->sent, b->received, b->eof ? " eof" : "", b->reset ? " reset" : "",
-                s->half[0].relay_over && s->half[1].relay_over ? "over" : "not over", s->half[0].reason, s->half[1].reason);
+            fprintf(stderr,
+                    "    session %u: %s, %s, %s, total %zu, switch at %zu: a sent %zu got %zu%s%s, b sent %zu got "
+                    "%zu%s%s; relays %s, reasons %u %u\n",
+                    i, kind_names[s->kind], drip_names[s->drip], scene_names[s->scene], s->total, s->switch_at, a->sent,
+                    a->received, a->eof ? " eof" : "", a->reset ? " reset" : "", b->sent, b->received,
+                    b->eof ? " eof" : "", b->reset ? " reset" : "",
+                    s->half[0].relay_over && s->half[1].relay_over ? "over" : "not over", s->half[0].reason,
+                    s->half[1].reason);
     }
 }
 
@@ -543,7 +566,7 @@ static void test_matrix(enum kind kind)
     struct streams_counters sum = finish();
     config.held_ns = held_long / 4;
     printf("%s: %u sessions, %llu bytes copied, %llu spliced\n", kind_names[kind], session_count,
-        (unsigned long long)sum.copied, (unsigned long long)sum.spliced);
+           (unsigned long long)sum.copied, (unsigned long long)sum.spliced);
 }
 
 static void test_detach_everywhere(enum kind kind, enum drip drip)
@@ -573,9 +596,10 @@ static void test_splice(void)
             if (on && kind == KIND_BARE)
                 CHECK(sum.spliced > sum.copied && sum.pipes_private > 0);
             if (on && kind >= KIND_DETACH)
-                CHECK(sum.spliced > 4ull * 2 * TOTAL * 9 / 10); /* one direction switches at once, the other at its end */
+                CHECK(sum.spliced >
+                      4ull * 2 * TOTAL * 9 / 10); /* one direction switches at once, the other at its end */
             printf("splice %s, %s: %llu bytes spliced, %llu copied\n", on ? "on" : "off", kind_names[kind],
-                (unsigned long long)sum.spliced, (unsigned long long)sum.copied);
+                   (unsigned long long)sum.spliced, (unsigned long long)sum.copied);
             if (!on || kind == KIND_FRAME)
                 CHECK_EQ(sum.spliced, 0);
         }
@@ -609,7 +633,7 @@ static void test_exhaustion(enum kind kind, int count)
     size_t peak = places[0].peak;
     struct streams_counters sum = finish();
     printf("exhaustion, %s: peak %zu of %d, starved %llu times\n", kind_names[kind], peak, MEMORY,
-        (unsigned long long)sum.starved);
+           (unsigned long long)sum.starved);
 }
 
 static bool others_over(void)
@@ -714,7 +738,7 @@ static void test_idle(void)
     CHECK(run_until(NULL));
     finish();
     printf("relay %zu bytes, fdstream %zu: an idle relay of two sockets %zu\n", sizeof(struct relay),
-        sizeof(struct fdstream), sizeof(struct relay) + 2 * sizeof(struct fdstream));
+           sizeof(struct fdstream), sizeof(struct relay) + 2 * sizeof(struct fdstream));
 }
 
 /* Nobody says anything: the idle timeout ends it. */
@@ -725,7 +749,9 @@ static void test_idle_timeout(void)
     begin();
     add(KIND_BARE, DRIP_NONE, SCENE_IDLE, 0, 0, 1, false);
     CHECK(run_until(NULL));
-    CHECK_EQ(sessions[0]->half[0].reason == STREAM_REASON_TIMEOUT || sessions[0]->half[1].reason == STREAM_REASON_TIMEOUT, 1);
+    CHECK_EQ(sessions[0]->half[0].reason == STREAM_REASON_TIMEOUT ||
+                 sessions[0]->half[1].reason == STREAM_REASON_TIMEOUT,
+             1);
     sessions[0]->scene = SCENE_DIES;
     finish();
     config.idle_ns = idle;
@@ -762,8 +788,10 @@ static const struct {
     const char *name;
     void (*run)(void);
 } tests[] = {
-    {"matrix", test_matrices}, {"detach", test_detaching}, {"splice", test_splice}, {"exhaustion", test_exhaustions},
-    {"slow", test_slow_readers}, {"server first", test_server_first}, {"idle", test_idle}, {"timeout", test_idle_timeout},
+    {"matrix", test_matrices},   {"detach", test_detaching},
+    {"splice", test_splice},     {"exhaustion", test_exhaustions},
+    {"slow", test_slow_readers}, {"server first", test_server_first},
+    {"idle", test_idle},         {"timeout", test_idle_timeout},
 };
 
 /* With an argument: only the tests of that name. */

@@ -29,7 +29,8 @@ enum { TOY_MUX_BOUND = 32768, TOY_MUX_FRAME = 2048 };
 struct toy_mux;
 struct toy_mux *toy_mux_new(struct stream *below, bool windows, uint64_t patience_ns);
 /* Called for each stream that the peer opens. */
-void toy_mux_on_open(struct toy_mux *mux, void (*opened)(void *context, struct stream *stream, unsigned id), void *context);
+void toy_mux_on_open(struct toy_mux *mux, void (*opened)(void *context, struct stream *stream, unsigned id),
+                     void *context);
 struct stream *toy_mux_dial(struct toy_mux *mux, unsigned id);
 uint64_t toy_mux_next(const struct toy_mux *mux);
 void toy_mux_tick(struct toy_mux *mux, uint64_t now);

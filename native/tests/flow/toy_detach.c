@@ -6,12 +6,12 @@ enum { BLOCK_HEAD = 3, BLOCK_MOST = 1000 };
 
 struct detach {
     struct stream stream;
-    struct stream *below;          /* NULL: has been detached in both directions */
-    struct stream *owned;          /* what it gave us */
-    struct stream *raw[3];         /* by direction: what goes on below */
+    struct stream *below; /* NULL: has been detached in both directions */
+    struct stream *owned; /* what it gave us */
+    struct stream *raw[3]; /* by direction: what goes on below */
     struct stream_buffer *in, *out;
-    struct stream_buffer *left;    /* of below, behind `in` */
-    uint32_t block;                /* content of the block still to come */
+    struct stream_buffer *left; /* of below, behind `in` */
+    uint32_t block; /* content of the block still to come */
     bool last_read, last_sent;
     bool deep;
     size_t written, write_at;
@@ -61,8 +61,8 @@ static enum stream_status fill(struct detach *d, size_t n)
             d->in->start = 0;
         }
         size_t got;
-        enum stream_status status = d->below->ops->read(
-            d->below, d->in->bytes + d->in->size, d->in->capacity - d->in->size, STREAM_ONE_UNIT, &got);
+        enum stream_status status = d->below->ops->read(d->below, d->in->bytes + d->in->size,
+                                                        d->in->capacity - d->in->size, STREAM_ONE_UNIT, &got);
         d->in->size += (uint32_t)got;
         if (d->in->size >= n)
             return STREAM_OK;
@@ -131,7 +131,7 @@ static enum stream_status flush(struct detach *d)
 }
 
 static enum stream_status detach_write(struct stream *stream, const struct iovec *from, unsigned count, unsigned flags,
-    size_t *accepted)
+                                       size_t *accepted)
 {
     struct detach *d = of(stream);
     enum stream_status status;
@@ -246,8 +246,8 @@ static void detach_close(struct stream *stream)
 }
 
 static const struct stream_ops detach_ops = {
-    "detach", detach_read, detach_write, detach_room, detach_finish, detach_abort, detach_wait, detach_detach,
-    stream_no_splice, detach_next, detach_tick, detach_close,
+    "detach",    detach_read,   detach_write,     detach_room, detach_finish, detach_abort,
+    detach_wait, detach_detach, stream_no_splice, detach_next, detach_tick,   detach_close,
 };
 
 struct stream *toy_detach(struct stream *below, size_t write_at, bool deep)

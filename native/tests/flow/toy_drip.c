@@ -38,7 +38,7 @@ static enum stream_status drip_read(struct stream *stream, void *to, size_t size
 }
 
 static enum stream_status drip_write(struct stream *stream, const struct iovec *from, unsigned count, unsigned flags,
-    size_t *accepted)
+                                     size_t *accepted)
 {
     struct drip *d = of(stream);
     if (!d->write_most || !count)
@@ -103,8 +103,8 @@ static void drip_close(struct stream *stream)
 }
 
 static const struct stream_ops drip_ops = {
-    "drip", drip_read, drip_write, drip_room, drip_finish, drip_abort, drip_wait, drip_detach, stream_no_splice,
-    drip_next, drip_tick, drip_close,
+    "drip",    drip_read,   drip_write,       drip_room, drip_finish, drip_abort,
+    drip_wait, drip_detach, stream_no_splice, drip_next, drip_tick,   drip_close,
 };
 
 struct stream *toy_drip(struct stream *below, int read_most, int write_most, uint32_t seed)

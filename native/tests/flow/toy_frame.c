@@ -3,7 +3,14 @@
 #include "tests/flow/toy.h"
 #include "wire/bytes.h"
 
-enum { RECORD = 16384, FRAME_HEAD = 2, FRAME_TAIL = 4, FRAME_MOST = FRAME_HEAD + RECORD + FRAME_TAIL, HELLO = 8, READ_AHEAD = 4000 };
+enum {
+    RECORD = 16384,
+    FRAME_HEAD = 2,
+    FRAME_TAIL = 4,
+    FRAME_MOST = FRAME_HEAD + RECORD + FRAME_TAIL,
+    HELLO = 8,
+    READ_AHEAD = 4000
+};
 static const uint8_t hello[HELLO] = "toyhello";
 
 struct frame {
@@ -11,7 +18,7 @@ struct frame {
     struct stream *below;
     struct stream_waiter *writer;
     struct stream_buffer *in, *out; /* read ahead, opened in place; sealed and not yet taken */
-    uint32_t plain;                 /* bytes at in->start that are opened */
+    uint32_t plain; /* bytes at in->start that are opened */
     bool said_hello, heard_hello, ended, finished;
     uint8_t detached;
 };
@@ -194,7 +201,7 @@ static enum stream_status frame_read(struct stream *stream, void *to, size_t siz
 }
 
 static enum stream_status frame_write(struct stream *stream, const struct iovec *from, unsigned count, unsigned flags,
-    size_t *accepted)
+                                      size_t *accepted)
 {
     struct frame *f = of(stream);
     size_t offered = 0;
@@ -302,8 +309,8 @@ static void frame_close(struct stream *stream)
 }
 
 static const struct stream_ops frame_ops = {
-    "frame", frame_read, frame_write, frame_room, frame_finish, frame_abort, frame_wait, frame_detach, stream_no_splice,
-    frame_next, frame_tick, frame_close,
+    "frame",    frame_read,   frame_write,      frame_room, frame_finish, frame_abort,
+    frame_wait, frame_detach, stream_no_splice, frame_next, frame_tick,   frame_close,
 };
 
 struct stream *toy_frame(struct stream *below)

@@ -227,8 +227,8 @@ static bool queue_put(struct toy_mux *mux, struct mux_stream *s, const uint8_t *
         mux->stalled = s;
         return false;
     }
-    struct stream_buffer *tail = s->queue ? (struct stream_buffer *)(void *)((char *)s->queue_end -
-                                                offsetof(struct stream_buffer, next)) : NULL;
+    struct stream_buffer *tail =
+        s->queue ? (struct stream_buffer *)(void *)((char *)s->queue_end - offsetof(struct stream_buffer, next)) : NULL;
     if (!tail || tail->capacity - tail->start - tail->size < n) {
         if (mux->windows) { /* what was promised becomes a lease */
             uint32_t part = (uint32_t)MIN(n, (size_t)s->promised);
@@ -308,8 +308,8 @@ static void pump_in(struct toy_mux *mux)
         memmove(mux->in->bytes, stream_buffer_start(mux->in), mux->in->size);
         mux->in->start = 0;
         size_t got;
-        enum stream_status status =
-            mux->below->ops->read(mux->below, mux->in->bytes + mux->in->size, mux->in->capacity - mux->in->size, 0, &got);
+        enum stream_status status = mux->below->ops->read(mux->below, mux->in->bytes + mux->in->size,
+                                                          mux->in->capacity - mux->in->size, 0, &got);
         mux->in->size += (uint32_t)got;
         if (!mux->in->size) {
             mux->host->give(mux->host, mux->in);
@@ -378,7 +378,7 @@ static enum stream_status mux_read(struct stream *stream, void *to, size_t size,
 }
 
 static enum stream_status mux_write(struct stream *stream, const struct iovec *from, unsigned count, unsigned flags,
-    size_t *accepted)
+                                    size_t *accepted)
 {
     struct mux_stream *s = of(stream);
     struct toy_mux *mux = s->mux;
@@ -502,8 +502,8 @@ static void mux_close(struct stream *stream)
 }
 
 static const struct stream_ops mux_ops = {
-    "mux stream", mux_read, mux_write, mux_room, mux_finish, mux_abort, mux_wait, mux_detach, stream_no_splice, mux_next,
-    mux_tick, mux_close,
+    "mux stream", mux_read,   mux_write,        mux_room, mux_finish, mux_abort,
+    mux_wait,     mux_detach, stream_no_splice, mux_next, mux_tick,   mux_close,
 };
 
 /* --- the connection --- */
