@@ -39,8 +39,6 @@ enum {
     TUNNEL_HANDSHAKES_SEEN = 64, /* of any kind, a turn */
 };
 
-/* Where the sent buffer of a lane is cut: UDP_MAX_PAYLOAD bytes. */
-
 struct tunnel;
 
 /* Why a packet went no further, beside the core's own drops (enum wg_drop). */

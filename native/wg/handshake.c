@@ -66,6 +66,7 @@ bool wg_send_initiation(struct wg_peer *peer, const struct wg_now *now, struct w
                                                   peer->static_shared, ephemeral, stamp, index);
     secret_wipe(ephemeral, sizeof ephemeral);
     if (made != WG_NOISE_OK) {
+        secret_wipe(hs, sizeof *hs);
         free(hs);
         wg_index_free(dev, index);
         wg_device_count(dev, WG_DROP_HANDSHAKE_DH, 1);
