@@ -456,7 +456,8 @@ static void add(enum kind kind, enum drip drip, enum scene scene, size_t total, 
     fill_pair(link->fd, small);
     link->first = group;
     link->streams = streams;
-    links[link_count++] = link;
+    links[link_count] = link;
+    link_count++; /* after it: the other worker goes by the count */
     for (unsigned i = 0; i < streams; i++) {
         struct session *s = &group[i];
         *s = (struct session){.kind = kind,
