@@ -1,6 +1,7 @@
 """Things that break under a gateway while it carries traffic: streams go on, every drop has a name, nothing leaks."""
 
 import contextlib
+import os
 import shutil
 import threading
 import time
@@ -120,13 +121,13 @@ def test_no_ipv6_in_the_namespace() -> None:
         transfer.tcp(net.client, net.server, SERVER4, 1_000_000)
 
 
-def test_sockets_folder_is_missing(tmp_path: Path) -> None:
+def test_sockets_folder_is_missing() -> None:
     """/var/run/wireguard is made where it is not; in a mount namespace, since the folder is the machine's."""
     with hosts(1) as (host,):
-        script = f"mount -t tmpfs tmpfs /run && exec {fvd()} -f fvm{Path('/proc/self').resolve().name}"
+        script = f"mount -t tmpfs tmpfs /run && exec {fvd()} -f fvm{os.getpid()}"
         program = host.start("unshare", "-m", "sh", "-c", script)
         path = Path(f"/proc/{program.process.pid}/root/run/wireguard")
-        wait_for("the socket", lambda: path.is_dir() and list(path.iterdir()), 10)
+        wait_for("the socket", lambda: (path / f"fvm{os.getpid()}.sock").exists(), 10)
         assert path.stat().st_mode & 0o777 == 0o755
         assert program.stop() == 0
 
@@ -202,3 +203,12 @@ def test_exit_dies_and_comes_back() -> None:
         time.sleep(0.5)
         net.engine(net.exit, "exit", exit_.file.read_text()).start()
         stream.goes_on(40)
+
+
+def test_stop_under_load() -> None:
+    """SIGTERM while both workers have their hands full: a clean end, soon."""
+    for _ in range(3):
+        with running(engine="workers = 2") as net, flood(net, SERVER4, size=60):
+            time.sleep(0.3)
+            for engine in net.engines:
+                assert engine.stop(5) == 0
