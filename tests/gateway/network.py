@@ -15,6 +15,7 @@ write, with the facts that fv finds in the namespace.
 """
 
 import contextlib
+import functools
 import itertools
 import os
 import shutil
@@ -46,6 +47,12 @@ PORT = 51820
 
 def fvd() -> str:
     return os.environ["FVD"]
+
+
+@functools.cache
+def sanitized() -> bool:
+    """Whether the build under test has ASan in it: what it uses of memory is then ASan's, and leaks are its to find."""
+    return b"__asan_init" in Path(fvd()).read_bytes()
 
 
 # What a sanitized build says; any of it fails the test that it belongs to.

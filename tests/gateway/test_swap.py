@@ -23,6 +23,7 @@ from tests.gateway.network import (
     Lan,
     ip_json,
     running,
+    sanitized,
 )
 from tests.gateway.stream import Stream
 from tests.interop.implementations import base64
@@ -294,7 +295,7 @@ def test_hundred_swaps_leak_nothing(net: Lan, gate: Engine) -> None:
     fds, resident = some(2)
     _, after_resident = some(20)
     wait_for("descriptors closed", lambda: fds_now() <= fds, 3)  # a connection's end is seen a turn later
-    assert after_resident < resident + (1 << 20)
+    assert sanitized() or after_resident < resident + (1 << 20)
     wait_for("leases given back", lambda: gate.stats()["lease_taken"] == "0", 3)
 
 
