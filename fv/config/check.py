@@ -64,14 +64,18 @@ class _Check:
     def engine(self) -> None:
         engine = self.config.engine
         memory = self.take(("engine", "memory"), lambda: values.size(engine.memory))
-        if memory is not None and memory < 1 << 18:
-            self.wrong(("engine", "memory"), f"{memory} bytes is too little", "at least 256KiB; 16MiB is the default")
         for key, path in (("state", engine.state), ("control", engine.control)):
             if path and not path.startswith("/"):
                 self.wrong(("engine", key), "not an absolute path", "begin it with /, or leave it empty for none")
         if len(engine.control.encode()) > 107:
             self.wrong(("engine", "control"), "longer than the 107 bytes that a socket's path can have")
         workers = engine.workers or max([e.workers for e in self.config.endpoints], default=0) or 1
+        if memory is not None and memory < workers << 18:
+            self.wrong(
+                ("engine", "memory"),
+                f"{memory} bytes is too little",
+                f"at least 256KiB for each of {workers} workers; 16MiB is the default",
+            )
         if engine.cpu and len(engine.cpu) < workers:
             self.wrong(
                 ("engine", "cpu"), f"{len(engine.cpu)} CPUs for {workers} workers", "name one CPU for each worker"

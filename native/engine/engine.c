@@ -191,6 +191,18 @@ int engine_start_plan(struct engine *engine, struct plan *plan, struct plan_erro
 
 /* --- changes --- */
 
+/* The kernel drops the routes of an interface that goes down: when it is up again the plan's are set again. */
+static void network_again(struct engine *engine)
+{
+    struct network_plan network;
+    struct plan_error error = {0};
+    if (!engine->network_open || engine_network_plan(&engine->plan, &network, &error))
+        return;
+    if (network_apply(&engine->network, &network, NETWORK_DEVICES))
+        log_error("[network] could not be set again: %s", engine->network.error);
+    network_plan_free(&network);
+}
+
 static int link_event(void *context, const struct netlink_event *event)
 {
     struct engine *engine = context;
@@ -198,7 +210,9 @@ static int link_event(void *context, const struct netlink_event *event)
     for (struct device *device = engine->devices; device; device = device->next) {
         bool its = event->kind == NETLINK_EVENT_LINK && !event->gone &&
                    strcmp(event->link.name, device->tunnel->config.name) == 0;
+        bool was_up = device->tunnel->up;
         int error = its || event->kind == NETLINK_EVENT_LOST ? tunnel_link_changed(device->tunnel) : 0;
+        engine->network_again |= device->tunnel->up && !was_up;
         if (error)
             log_error("%s: it is up, but UDP port %u cannot be opened: %s", device->tunnel->config.name,
                 wg_device_port(device->tunnel->core), strerror(-error));
@@ -209,6 +223,10 @@ static int link_event(void *context, const struct netlink_event *event)
 void engine_links_changed(struct engine *engine)
 {
     netlink_watch_read(engine->links.fd, link_event, engine);
+    if (engine->network_again) {
+        engine->network_again = false;
+        network_again(engine);
+    }
 }
 
 void engine_reload(struct engine *engine)

@@ -27,6 +27,7 @@ struct engine {
     struct netlink netlink;
     struct network network;
     bool network_open;
+    bool network_again;   /* an interface of ours has come up: its routes are to be set again */
     struct wake links;    /* WAKE_NETLINK: reports of changed interfaces */
     bool routes_changed;  /* and of routes and addresses: not yet looked at */
     uint64_t routes_at;   /* monotonic ns before which they are not */

@@ -221,7 +221,7 @@ static int parse_engine(struct plan *plan, struct plan_error *error)
         } else if (strcmp(line->key, "cpu") == 0) {
             result = read_cpus(engine, line, error);
         } else if (strcmp(line->key, "memory") == 0) {
-            result = read_number(line, 262144, SIZE_MAX / 2, &number, error);
+            result = read_number(line, PLAN_MEMORY_MIN, SIZE_MAX / 2, &number, error);
             engine->memory = (size_t)number;
         } else if (strcmp(line->key, "log_level") == 0) {
             engine->log_level = log_level_parse(line->value);
@@ -243,6 +243,9 @@ static int parse_engine(struct plan *plan, struct plan_error *error)
         if (result)
             return result;
     }
+    if (engine->memory / engine->workers < PLAN_MEMORY_MIN)
+        return fail(error, section ? section->line : 0, "memory= is at least %d for each of the %u workers",
+            PLAN_MEMORY_MIN, engine->workers);
     return 0;
 }
 

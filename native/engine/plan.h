@@ -16,6 +16,7 @@ enum {
     PLAN_LINE = 4096,        /* bytes of a line, its end not counted */
     PLAN_MAX = 64 << 20,     /* bytes of a plan */
     PLAN_ERROR = 256,
+    PLAN_MEMORY_MIN = 262144, /* bytes a worker: three buffers, of which two directions need one each */
 };
 
 enum plan_type { PLAN_ENGINE, PLAN_WIREGUARD, PLAN_NAT, PLAN_NETWORK, PLAN_RESOLVER, PLAN_TYPES };

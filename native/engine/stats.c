@@ -90,6 +90,7 @@ static void add_device(struct text *text, const struct device *device)
         {"tun_written_packets", stats.tun_written_packets},
         {"udp_sends", stats.udp_sends},
         {"udp_sent_packets", stats.udp_sent_packets},
+        {"udp_segment_refused", stats.udp_segment_refused},
         {"udp_receives", stats.udp_receives},
         {"udp_received_packets", stats.udp_received_packets},
         {"blocked", stats.blocked},

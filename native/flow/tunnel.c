@@ -319,7 +319,7 @@ static int lane_open_tun(struct tunnel_lane *lane)
     if (config->tun_fd >= 0)
         error = tun_adopt(&lane->tun, config->tun_fd);
     else
-        error = tun_open(&lane->tun, config->name, config->workers > 1);
+        error = tun_open(&lane->tun, config->name, config->workers > 1 && feature_on(FEATURE_TUN_MULTI_QUEUE));
     if (error) {
         lane->tun.fd = -1;
         return error;
@@ -336,6 +336,8 @@ static int tunnel_open(struct tunnel *tunnel)
         lane->tun.fd = lane->socket4.fd = lane->socket6.fd = -1;
     }
     for (unsigned i = 0; tunnel->config.tun && i < tunnel->config.workers; i++) {
+        if (i && !feature_on(FEATURE_TUN_MULTI_QUEUE))
+            break; /* one queue: worker 0 reads for all, and what the others open is written to it too */
         int error = lane_open_tun(&tunnel->lanes[i]);
         if (error)
             return error;

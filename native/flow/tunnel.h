@@ -69,6 +69,7 @@ struct tunnel_stats {
     uint64_t tun_reads, tun_read_packets, tun_writes, tun_written_packets;
     uint64_t udp_sends, udp_sent_packets, udp_receives, udp_received_packets;
     uint64_t wg_drops[WG_DROP_COUNT]; /* the core's names, seen by this lane */
+    uint64_t udp_segment_refused; /* batches that the kernel would not take whole on their path */
     uint64_t blocked; /* times a full socket stopped the reading of the TUN */
 };
 
@@ -115,6 +116,9 @@ struct tunnel_lane {
     struct tunnel_batch batch;
     struct tunnel_gather *gather; /* of a carrier, else NULL */
     uint64_t unreachable_at;   /* monotonic ns: when the allowance of ICMP errors is whole again */
+    const struct wg_peer *singly_peer; /* whose path took no batch of singly_segment bytes; only compared */
+    uint32_t singly_segment;
+    uint64_t singly_until;     /* monotonic ns */
     uint64_t rekey_asked;      /* monotonic ns; of a lane that is not the owner's */
     uint32_t longest;          /* bytes of room for a datagram that comes alone; 0: by our own MTU */
     bool blocked;              /* the batch waits for its socket */

@@ -365,7 +365,8 @@ const struct tun *tunnel_queue_for(const struct tunnel_lane *lane, const struct 
     const uint8_t *packet = (const uint8_t *)iov->iov_base + offset;
     if (tunnel->config.workers == 1 || ip_parse_inner(&view, packet, iov->iov_len - offset) != IP_OK)
         return &lane->tun;
-    return &tunnel->lanes[ip_flow_hash(&view, packet) % tunnel->config.workers].tun;
+    const struct tun *tun = &tunnel->lanes[ip_flow_hash(&view, packet) % tunnel->config.workers].tun;
+    return tun->fd < 0 ? &lane->tun : tun; /* a TUN of one queue has only the owner's */
 }
 
 struct singles {

@@ -47,13 +47,12 @@ void tunnel_send_message(struct tunnel *tunnel, const struct wg_endpoint *to, ui
     struct tunnel_socket *socket = to->family == WG_FAMILY_V6 ? &lane->socket6 : &lane->socket4;
     union udp_address address;
     struct udp_source source;
-    unsigned sent;
-    int error;
+    struct udp_outcome outcome = {0};
     if (socket->fd < 0)
         return;
     endpoint_to_kernel(to, &address, &source);
     lane->stats.udp_sends++;
-    if (udp_send(socket->fd, &address, &source, tos, message, n, n, &sent, &error) == UDP_SENT)
+    if (udp_send(socket->fd, &address, &source, tos, message, n, n, &outcome) == UDP_SENT)
         lane->stats.udp_sent_packets++;
     else
         lane->stats.drops[TUNNEL_DROP_OUT_SOCKET]++;
@@ -102,6 +101,24 @@ static void batch_done(struct tunnel_lane *lane)
     lane->pending_at = 0;
 }
 
+/* A path whose route is smaller than the batch's packets takes no batches: for a while it is not asked again, and its
+ * packets go one by one, in fragments. */
+static bool singly_known(const struct tunnel_lane *lane)
+{
+    return lane->singly_peer == lane->batch.peer && lane->batch.segment >= lane->singly_segment &&
+           tunnel_now(lane->worker)->mono < lane->singly_until;
+}
+
+static void singly_learn(struct tunnel_lane *lane)
+{
+    lane->singly_peer = lane->batch.peer;
+    lane->singly_segment = lane->batch.segment;
+    lane->singly_until = tunnel_now(lane->worker)->mono + 10 * WG_SECOND;
+    lane->stats.udp_segment_refused++;
+    log_info("%s: packets of %u bytes do not fit the path to a peer whole: they go one by one (MTU)",
+        lane->tunnel->config.name, lane->batch.segment);
+}
+
 /* Hands the sealed batch to the socket; on a full socket it stays, and the TUN is not read until there is room. */
 static void batch_send(struct tunnel_lane *lane)
 {
@@ -126,19 +143,20 @@ static void batch_send(struct tunnel_lane *lane)
     }
     union udp_address address;
     struct udp_source source;
-    unsigned sent;
-    int error;
+    struct udp_outcome outcome = {.singly = singly_known(lane)};
     endpoint_to_kernel(&endpoint, &address, &source);
     bool had_source = source.family != 0;
     uint32_t left = batch->used - lane->pending_at;
     enum udp_result result = udp_send(socket->fd, &address, &source, batch->tos, batch->buffer + lane->pending_at, left,
-        batch->segment, &sent, &error);
+        batch->segment, &outcome);
     lane->stats.udp_sends++;
-    lane->stats.udp_sent_packets += sent;
+    lane->stats.udp_sent_packets += outcome.sent;
+    if (outcome.singly)
+        singly_learn(lane);
     if (had_source && !source.family)
         tunnel_forget_source(lane, batch->peer);
     if (result == UDP_AGAIN) {
-        lane->pending_at += sent * batch->segment;
+        lane->pending_at += outcome.sent * batch->segment;
         lane->blocked = true;
         lane->stats.blocked++;
         loop_interest(&lane->worker->loop, &socket->wake, WAKE_READ | WAKE_WRITE);
@@ -148,8 +166,8 @@ static void batch_send(struct tunnel_lane *lane)
     }
     if (result == UDP_FAILED) {
         unsigned packets = (left + batch->segment - 1) / batch->segment;
-        lane->stats.drops[TUNNEL_DROP_OUT_SOCKET] += packets - sent;
-        log_warning("%s: sending failed: %s", lane->tunnel->config.name, strerror(-error));
+        lane->stats.drops[TUNNEL_DROP_OUT_SOCKET] += packets - outcome.sent;
+        log_warning("%s: sending failed: %s", lane->tunnel->config.name, strerror(-outcome.error));
     }
     batch_done(lane);
 }

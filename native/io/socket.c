@@ -53,15 +53,20 @@ static int set_udp(int fd, enum socket_purpose purpose, int family)
     /* The kernel's own WireGuard clears DF and lets the stack fragment. */
     set_int(fd, v6 ? IPPROTO_IPV6 : IPPROTO_IP, v6 ? IPV6_MTU_DISCOVER : IP_MTU_DISCOVER,
         v6 ? IPV6_PMTUDISC_DONT : IP_PMTUDISC_DONT);
-    error = set_int(fd, v6 ? IPPROTO_IPV6 : IPPROTO_IP, v6 ? IPV6_RECVPKTINFO : IP_PKTINFO, 1);
-    if (!error)
-        error = set_int(fd, v6 ? IPPROTO_IPV6 : IPPROTO_IP, v6 ? IPV6_RECVTCLASS : IP_RECVTOS, 1);
-    if (!error && feature_on(FEATURE_UDP_GRO)) {
-        int refused = set_int(fd, IPPROTO_UDP, UDP_GRO, 1);
+    const struct {
+        enum feature feature;
+        int level, option;
+    } wanted[] = {
+        {FEATURE_PKTINFO, v6 ? IPPROTO_IPV6 : IPPROTO_IP, v6 ? IPV6_RECVPKTINFO : IP_PKTINFO},
+        {FEATURE_RECV_TOS, v6 ? IPPROTO_IPV6 : IPPROTO_IP, v6 ? IPV6_RECVTCLASS : IP_RECVTOS},
+        {FEATURE_UDP_GRO, IPPROTO_UDP, UDP_GRO},
+    };
+    for (size_t i = 0; i < sizeof wanted / sizeof *wanted; i++) {
+        int refused = feature_on(wanted[i].feature) ? set_int(fd, wanted[i].level, wanted[i].option, 1) : 0;
         if (refused)
-            feature_refused(FEATURE_UDP_GRO, strerror(-refused));
+            feature_refused(wanted[i].feature, strerror(-refused));
     }
-    return error;
+    return 0;
 }
 
 /* With SO_REUSEPORT a bind would join any group of this user's, even another device's, and take half of its packets. */

@@ -173,37 +173,39 @@ static int send_sourced(int fd, const union udp_address *to, struct udp_source *
 }
 
 enum udp_result udp_send(int fd, const union udp_address *to, struct udp_source *source, uint8_t tos,
-    const uint8_t *data, size_t length, size_t segment, unsigned *sent, int *error)
+    const uint8_t *data, size_t length, size_t segment, struct udp_outcome *outcome)
 {
-    unsigned count = (unsigned)((length + segment - 1) / segment), done = 0;
-    *sent = 0;
-    *error = 0;
-    if (count > 1 && feature_on(FEATURE_UDP_SEGMENT)) {
+    unsigned count = (unsigned)((length + segment - 1) / segment);
+    bool whole = count > 1 && !outcome->singly && feature_on(FEATURE_UDP_SEGMENT);
+    *outcome = (struct udp_outcome){0};
+    if (whole) {
         int e = send_sourced(fd, to, source, tos, data, length, segment);
         if (!e) {
-            *sent = count;
+            outcome->sent = count;
             return UDP_SENT;
         }
         if (e == -EAGAIN || e == -EWOULDBLOCK)
             return UDP_AGAIN;
-        if (e == -EIO)
+        if (e == -EIO) {
             feature_refused(FEATURE_UDP_SEGMENT, "the device cannot segment (EIO)");
-        else if (e != -EINVAL && e != -EMSGSIZE) {
-            *error = e;
+        } else if (e == -EINVAL || e == -EMSGSIZE) {
+            outcome->singly = true;
+        } else {
+            outcome->error = e;
             return UDP_FAILED;
         }
     }
-    for (; done < count; done++) {
+    for (unsigned done = 0; done < count; done++) {
         size_t at = (size_t)done * segment, part = length - at < segment ? length - at : segment;
         int e = send_sourced(fd, to, source, tos, data + at, part, part);
         if (e == -EAGAIN || e == -EWOULDBLOCK) {
-            *sent = done;
+            outcome->sent = done;
             return UDP_AGAIN;
         }
         if (e)
-            *error = e;
+            outcome->error = e;
         else
-            *sent += 1;
+            outcome->sent++;
     }
-    return *error ? UDP_FAILED : UDP_SENT;
+    return outcome->error ? UDP_FAILED : UDP_SENT;
 }

@@ -55,10 +55,15 @@ enum udp_result {
     UDP_FAILED, /* see *error; dropped */
 };
 
+struct udp_outcome {
+    bool singly;    /* in: the caller knows that batches do not fit this path. out: the kernel has just said so */
+    unsigned sent;  /* datagrams handed to the kernel, also on UDP_AGAIN: the rest is the caller's to keep */
+    int error;      /* -errno of the last failure, or 0 */
+};
+
 /* Sends length bytes as datagrams of `segment` bytes (the last may be shorter). *source is cleared when it had to be
- * left out. *error: -errno of the last failure, 0. *sent: datagrams handed to the kernel, also on UDP_AGAIN (then the
- * rest, from *sent * segment on, is the caller's to keep). */
+ * left out. */
 enum udp_result udp_send(int fd, const union udp_address *to, struct udp_source *source, uint8_t tos,
-    const uint8_t *data, size_t length, size_t segment, unsigned *sent, int *error);
+    const uint8_t *data, size_t length, size_t segment, struct udp_outcome *outcome);
 
 #endif
