@@ -134,7 +134,8 @@ static void timer_ready(struct worker *worker, struct timer *timer)
 
 static void worker_run(struct worker *worker)
 {
-    while (!atomic_load_explicit(&worker->all->stop, memory_order_relaxed) && !(worker->index == 0 && engine.stopping)) {
+    while (!atomic_load_explicit(&worker->all->stop, memory_order_relaxed) &&
+           !(worker->index == 0 && engine.stopping)) {
         worker->moved = false;
         int error = loop_wait(&worker->loop, worker->again ? 0 : UINT64_MAX);
         if (error)
@@ -276,7 +277,7 @@ static int run(const struct arguments *arguments)
     if (result)
         die("cannot start worker threads: %s", strerror(-result));
     log_info("fvd " FV_VERSION " is ready: %u worker%s, %s", engine.workers.count, engine.workers.count == 1 ? "" : "s",
-        chacha_selected());
+             chacha_selected());
     process_ready(ready);
     worker_run(&engine.workers.worker[0]);
     workers_stop(&engine.workers);

@@ -92,8 +92,11 @@ static bool control_line(struct session *session, const char *line, size_t n)
     static const struct {
         const char *line;
         int request;
-    } requests[] = {{"get=1", CONTROL_GET}, {"show=stats", CONTROL_SHOW}, {"log=1", CONTROL_LOG},
-        {"swap=1", CONTROL_SWAP}, {"stop=1", CONTROL_STOP}};
+    } requests[] = {{"get=1", CONTROL_GET},
+                    {"show=stats", CONTROL_SHOW},
+                    {"log=1", CONTROL_LOG},
+                    {"swap=1", CONTROL_SWAP},
+                    {"stop=1", CONTROL_STOP}};
     if (n == 0)
         return control_run(session);
     if (session->request == CONTROL_SWAP && strncmp(line, "length=", 7) == 0) {

@@ -137,12 +137,12 @@ int device_listen(struct device *device, int adopted_fd)
 /* --- from a plan --- */
 
 static int device_text(struct device *device, const struct plan_wireguard *wanted, enum wg_uapi_mode mode,
-    struct plan_error *error)
+                       struct plan_error *error)
 {
     const char *why = "";
     unsigned line = 0;
     int result = wg_uapi_set_text(device->tunnel->core, tunnel_now(&device->engine->workers.worker[0]), mode,
-        WG_UAPI_HOSTS, wanted->text, wanted->length, &line, &why);
+                                  WG_UAPI_HOSTS, wanted->text, wanted->length, &line, &why);
     return result ? plan_fail(error, result, wanted->line + (line ? line - 1 : 0), "%s", why ? why : strerror(-result))
                   : 0;
 }
@@ -164,7 +164,9 @@ int device_plan_new(struct engine *engine, const struct plan_wireguard *wanted, 
     struct device *device = device_new(engine, &config, &result);
     if (!device)
         return plan_fail(error, result, wanted->line, "cannot make device %s: %s%s", wanted->name, strerror(-result),
-            result == -EPERM ? " (CAP_NET_ADMIN is needed)" : result == -EBUSY ? " (another process has it)" : "");
+                         result == -EPERM   ? " (CAP_NET_ADMIN is needed)"
+                         : result == -EBUSY ? " (another process has it)"
+                                            : "");
     device->fresh = true;
     result = device_text(device, wanted, WG_UAPI_SYNC, error);
     if (result)
@@ -172,7 +174,7 @@ int device_plan_new(struct engine *engine, const struct plan_wireguard *wanted, 
     state_read_stamp(engine->plan.engine.state, device->tunnel); /* before it is up: nothing has been sent */
     result = device_listen(device, -1);
     return result ? plan_fail(error, result, wanted->line, "cannot listen on " UAPI_FOLDER "/%s.sock: %s", wanted->name,
-                        strerror(-result))
+                              strerror(-result))
                   : 0;
 }
 
@@ -194,10 +196,10 @@ static int device_sockets(struct device *device, const char *port, const char *m
     if (strcmp(port, "0") != 0) /* any: it has one */
         n += snprintf(text + n, sizeof text - (size_t)n, "listen_port=%.20s\n", port);
     int result = wg_uapi_set_text(device->tunnel->core, tunnel_now(&device->engine->workers.worker[0]), WG_UAPI_SET, 0,
-        text, (size_t)n, &line, &why);
+                                  text, (size_t)n, &line, &why);
     tunnel_kick(device->tunnel);
     return result ? plan_fail(error, result, 0, "%s=%.20s of %s: %s", line == 2 ? "listen_port" : "fwmark",
-                        line == 2 ? port : mark, device->tunnel->config.name, strerror(-result))
+                              line == 2 ? port : mark, device->tunnel->config.name, strerror(-result))
                   : 0;
 }
 
@@ -259,7 +261,7 @@ int device_plan_sync(struct device *device, const struct plan_wireguard *wanted,
 /* --- [nat] --- */
 
 static int nat_line(struct nat_config *config, const struct plan_line *line, const struct plan_wireguard *wanted,
-    struct plan_error *error)
+                    struct plan_error *error)
 {
     uint64_t number;
     size_t n = strlen(line->value);
@@ -284,7 +286,7 @@ static int nat_line(struct nat_config *config, const struct plan_line *line, con
             return plan_fail(error, -EINVAL, line->line, "'%s' is an IPv%u prefix", line->key, family);
         if (!(family == 4 ? wanted->source4_set : wanted->source6_set))
             return plan_fail(error, -EINVAL, line->line, "'%s' needs source%u= in [wireguard %s]", line->key, family,
-                wanted->name);
+                             wanted->name);
         prefix_mask(prefix);
         config->lan_count++;
     }
@@ -292,7 +294,7 @@ static int nat_line(struct nat_config *config, const struct plan_line *line, con
 }
 
 int device_plan_nat(struct device *device, const struct plan_wireguard *wanted, const struct plan_section *section,
-    bool check, struct plan_error *error)
+                    bool check, struct plan_error *error)
 {
     if (!section) {
         if (!check && device->tunnel->nat) {
@@ -318,7 +320,7 @@ int device_plan_nat(struct device *device, const struct plan_wireguard *wanted, 
     }
     if (!wanted->source4_set && !wanted->source6_set)
         return plan_fail(error, -EINVAL, section->line, "[nat %s] needs source4= or source6= in [wireguard %s]",
-            wanted->name, wanted->name);
+                         wanted->name, wanted->name);
     if (check)
         return 0;
     bool kept = false;

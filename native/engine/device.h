@@ -40,7 +40,7 @@ int device_plan_sockets_undo(struct device *device, struct plan_error *error);
 int device_plan_sync(struct device *device, const struct plan_wireguard *wanted, struct plan_error *error);
 /* Reads a [nat] section (NULL: none) and translates by it from now on. With `check` only looks. */
 int device_plan_nat(struct device *device, const struct plan_wireguard *wanted, const struct plan_section *section,
-    bool check, struct plan_error *error);
+                    bool check, struct plan_error *error);
 
 int plan_fail(struct plan_error *error, int result, unsigned line, const char *format, ...)
     __attribute__((format(printf, 4, 5)));

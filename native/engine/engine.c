@@ -53,11 +53,13 @@ int engine_start_device(struct engine *engine, const struct engine_device *wante
     struct device *device = device_new(engine, &config, &result);
     if (!device)
         return plan_fail(error, result, 0, "cannot make the TUN device %s: %s%s", wanted->name, strerror(-result),
-            result == -EPERM ? " (CAP_NET_ADMIN is needed)" : result == -EBUSY ? " (another process has it)" : "");
+                         result == -EPERM   ? " (CAP_NET_ADMIN is needed)"
+                         : result == -EBUSY ? " (another process has it)"
+                                            : "");
     result = device_listen(device, wanted->uapi_fd);
     if (result)
         return plan_fail(error, result, 0, "cannot listen for wg on %s: %s", device->tunnel->config.name,
-            strerror(-result));
+                         strerror(-result));
     /* Up when the interface is (it may have been made by somebody else); without reports of changes, at once. */
     result = engine->links.kind == WAKE_NONE ? tunnel_up(device->tunnel) : tunnel_link_changed(device->tunnel);
     return result ? plan_fail(error, result, 0, "cannot open UDP sockets: %s", strerror(-result)) : 0;
@@ -104,7 +106,7 @@ static int network_begin(struct engine *engine, struct plan_error *error)
     result = network_open(&engine->network, &engine->netlink, engine->plan.engine.state);
     if (result)
         return plan_fail(error, result, 0, "cannot begin with [network]: %s",
-            *engine->network.error ? engine->network.error : strerror(-result));
+                         *engine->network.error ? engine->network.error : strerror(-result));
     engine->network.notice = network_notice;
     return 0;
 }
@@ -117,14 +119,14 @@ static int make_devices(struct engine *engine, struct plan_error *error)
         const struct plan_wireguard *wanted = &plan->wireguard[i];
         result = device_plan_new(engine, wanted, error);
         if (!result)
-            result = device_plan_nat(device_find(engine, wanted->name), wanted,
-                plan_find(plan, PLAN_NAT, wanted->name), false, error);
+            result = device_plan_nat(device_find(engine, wanted->name), wanted, plan_find(plan, PLAN_NAT, wanted->name),
+                                     false, error);
     }
     for (unsigned i = 0; i < plan->wireguard_count && !result; i++) {
         const struct plan_wireguard *wanted = &plan->wireguard[i];
         if (*wanted->detour)
-            result = tunnel_carry_by(device_find(engine, wanted->name)->tunnel,
-                device_find(engine, wanted->detour)->tunnel);
+            result =
+                tunnel_carry_by(device_find(engine, wanted->name)->tunnel, device_find(engine, wanted->detour)->tunnel);
         if (result)
             plan_fail(error, result, wanted->line, "%s", strerror(-result));
     }
@@ -163,7 +165,7 @@ static int start_plan(struct engine *engine, struct plan_error *error)
         result = tunnel_link_changed(device->tunnel);
         if (result)
             plan_fail(error, result, 0, "%s: cannot open UDP port %u: %s", device->tunnel->config.name,
-                wg_device_port(device->tunnel->core), strerror(-result));
+                      wg_device_port(device->tunnel->core), strerror(-result));
     }
     if (!result && *control) {
         char folder[108];
@@ -215,7 +217,7 @@ static int link_event(void *context, const struct netlink_event *event)
         engine->network_again |= device->tunnel->up && !was_up;
         if (error)
             log_error("%s: it is up, but UDP port %u cannot be opened: %s", device->tunnel->config.name,
-                wg_device_port(device->tunnel->core), strerror(-error));
+                      wg_device_port(device->tunnel->core), strerror(-error));
     }
     return 0;
 }

@@ -84,7 +84,8 @@ int engine_names_configure(struct engine *engine, const struct plan *plan, struc
 /* The mark that keeps the engine's own packets out of its tunnels: the first device's. */
 static uint32_t plan_mark(const struct plan *plan)
 {
-    const struct plan_section *section = plan_find(plan, PLAN_WIREGUARD, plan->wireguard_count ? plan->wireguard[0].name : "");
+    const struct plan_section *section =
+        plan_find(plan, PLAN_WIREGUARD, plan->wireguard_count ? plan->wireguard[0].name : "");
     for (unsigned i = 0; section && i < section->count; i++)
         if (strcmp(section->lines[i].key, "fwmark") == 0)
             return (uint32_t)strtoul(section->lines[i].value, NULL, 0);

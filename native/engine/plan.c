@@ -25,19 +25,22 @@ struct key_rule {
 };
 /* A [wireguard] section's keys from private_key on belong to the configuration protocol and are checked there. */
 static const struct key_rule key_rules[] = {
-    {PLAN_ENGINE, "workers", false},   {PLAN_ENGINE, "cpu", false},         {PLAN_ENGINE, "memory", false},
-    {PLAN_ENGINE, "log_level", false}, {PLAN_ENGINE, "log_format", false},  {PLAN_ENGINE, "state", false},
-    {PLAN_ENGINE, "control", false},   {PLAN_ENGINE, "feature_off", false}, {PLAN_ENGINE, "on_stop", false},
-    {PLAN_ENGINE, "on_crash", false},  {PLAN_WIREGUARD, "mtu", false},      {PLAN_WIREGUARD, "detour", false},
-    {PLAN_WIREGUARD, "tun", false},    {PLAN_WIREGUARD, "source4", false},  {PLAN_WIREGUARD, "source6", false},
-    {PLAN_NAT, "lan4", true},          {PLAN_NAT, "lan6", true},            {PLAN_NAT, "entries", false},
-    {PLAN_NAT, "mss", false},          {PLAN_NETWORK, "sysctl", true},      {PLAN_NETWORK, "route", true},
-    {PLAN_NETWORK, "address", true},   {PLAN_NETWORK, "link", true},        {PLAN_NETWORK, "rule", true},
-    {PLAN_RESOLVER, "server", true},   {PLAN_RESOLVER, "host", true},
+    {PLAN_ENGINE, "workers", false},    {PLAN_ENGINE, "cpu", false},
+    {PLAN_ENGINE, "memory", false},     {PLAN_ENGINE, "log_level", false},
+    {PLAN_ENGINE, "log_format", false}, {PLAN_ENGINE, "state", false},
+    {PLAN_ENGINE, "control", false},    {PLAN_ENGINE, "feature_off", false},
+    {PLAN_ENGINE, "on_stop", false},    {PLAN_ENGINE, "on_crash", false},
+    {PLAN_WIREGUARD, "mtu", false},     {PLAN_WIREGUARD, "detour", false},
+    {PLAN_WIREGUARD, "tun", false},     {PLAN_WIREGUARD, "source4", false},
+    {PLAN_WIREGUARD, "source6", false}, {PLAN_NAT, "lan4", true},
+    {PLAN_NAT, "lan6", true},           {PLAN_NAT, "entries", false},
+    {PLAN_NAT, "mss", false},           {PLAN_NETWORK, "sysctl", true},
+    {PLAN_NETWORK, "route", true},      {PLAN_NETWORK, "address", true},
+    {PLAN_NETWORK, "link", true},       {PLAN_NETWORK, "rule", true},
+    {PLAN_RESOLVER, "server", true},    {PLAN_RESOLVER, "host", true},
 };
 
-static int fail(struct plan_error *error, unsigned line, const char *format, ...)
-    __attribute__((format(printf, 3, 4)));
+static int fail(struct plan_error *error, unsigned line, const char *format, ...) __attribute__((format(printf, 3, 4)));
 static int fail(struct plan_error *error, unsigned line, const char *format, ...)
 {
     va_list args;
@@ -58,8 +61,9 @@ static int parse_needs(char *value, unsigned line, struct plan_error *error)
         for (size_t i = 0; i < ARRAY_COUNT(plan_needs); i++)
             known |= strlen(plan_needs[i]) == n && memcmp(plan_needs[i], word, n) == 0;
         if (!known)
-            return fail(error, line, "needs '%.*s', which this engine does not have: use an engine of the plan's version",
-                (int)MIN(n, 40), word);
+            return fail(error, line,
+                        "needs '%.*s', which this engine does not have: use an engine of the plan's version",
+                        (int)MIN(n, 40), word);
         word += n + (word[n] == ',');
     }
     return 0;
@@ -88,11 +92,11 @@ static int add_section(struct plan *plan, char *header, size_t n, unsigned line,
     if (name)
         name[length] = 0;
     if (named && (length >= TUN_NAME || strchr(name, '/') || strchr(name, ' ')))
-        return fail(error, line, "'%.40s' cannot be an interface's name: at most %d characters, no '/' and no space", name,
-            TUN_NAME - 1);
+        return fail(error, line, "'%.40s' cannot be an interface's name: at most %d characters, no '/' and no space",
+                    name, TUN_NAME - 1);
     if (plan_find(plan, (enum plan_type)type, name ? name : ""))
         return fail(error, line, "section [%s%s%.40s] stands twice", plan_type_names[type], name ? " " : "",
-            name ? name : "");
+                    name ? name : "");
     plan->sections[plan->section_count++] =
         (struct plan_section){.type = (enum plan_type)type, .name = name ? name : "", .line = line};
     return 0;
@@ -123,7 +127,7 @@ static int add_line(struct plan *plan, unsigned *lines, char *text, size_t n, un
         section->lines = plan->lines + *lines;
     bool protocol = section->type == PLAN_WIREGUARD && section->count &&
                     (strcmp(section->lines[section->count - 1].key, "private_key") == 0 ||
-                        section->lines[section->count - 1].line & 0x80000000u);
+                     section->lines[section->count - 1].line & 0x80000000u);
     protocol |= section->type == PLAN_WIREGUARD && strcmp(text, "private_key") == 0;
     if (!protocol) {
         const struct key_rule *rule = NULL;
@@ -132,7 +136,7 @@ static int add_line(struct plan *plan, unsigned *lines, char *text, size_t n, un
                 rule = &key_rules[i];
         if (!rule)
             return fail(error, line, "[%s] has no key '%.40s'%s", plan_type_names[section->type], text,
-                section->type == PLAN_WIREGUARD ? " before private_key" : "");
+                        section->type == PLAN_WIREGUARD ? " before private_key" : "");
         for (unsigned i = 0; i < section->count && !rule->repeated; i++)
             if (strcmp(section->lines[i].key, text) == 0)
                 return fail(error, line, "'%s' stands twice in its section", text);
@@ -171,16 +175,17 @@ static int cut(struct plan *plan, struct plan_error *error)
 
 /* --- values --- */
 
-static int read_number(const struct plan_line *line, uint64_t min, uint64_t max, uint64_t *out, struct plan_error *error)
+static int read_number(const struct plan_line *line, uint64_t min, uint64_t max, uint64_t *out,
+                       struct plan_error *error)
 {
     if (text_decimal(line->value, strlen(line->value), min, max, out) != TEXT_OK)
         return fail(error, line->line, "'%s' is a number from %llu to %llu", line->key, (unsigned long long)min,
-            (unsigned long long)max);
+                    (unsigned long long)max);
     return 0;
 }
 
 static int read_choice(const struct plan_line *line, const char *no, const char *yes, bool *out,
-    struct plan_error *error)
+                       struct plan_error *error)
 {
     *out = strcmp(line->value, yes) == 0;
     if (!*out && strcmp(line->value, no) != 0)
@@ -207,8 +212,13 @@ static int parse_engine(struct plan *plan, struct plan_error *error)
 {
     struct plan_engine *engine = &plan->engine;
     const struct plan_section *section = plan_find(plan, PLAN_ENGINE, "");
-    *engine = (struct plan_engine){.workers = 1, .memory = 16 << 20, .log_level = LOG_INFO, .state = "", .control = "",
-        .feature_off = "", .crash_closed = true};
+    *engine = (struct plan_engine){.workers = 1,
+                                   .memory = 16 << 20,
+                                   .log_level = LOG_INFO,
+                                   .state = "",
+                                   .control = "",
+                                   .feature_off = "",
+                                   .crash_closed = true};
     for (unsigned i = 0; i < WORKERS_MAX; i++)
         engine->cpu[i] = -1;
     for (unsigned i = 0; section && i < section->count; i++) {
@@ -245,7 +255,7 @@ static int parse_engine(struct plan *plan, struct plan_error *error)
     }
     if (engine->memory / engine->workers < PLAN_MEMORY_MIN)
         return fail(error, section ? section->line : 0, "memory= is at least %d for each of the %u workers",
-            PLAN_MEMORY_MIN, engine->workers);
+                    PLAN_MEMORY_MIN, engine->workers);
     return 0;
 }
 
@@ -308,7 +318,7 @@ static int check_detours(const struct plan *plan, struct plan_error *error)
             const struct plan_section *section = plan_find(plan, PLAN_WIREGUARD, at->name);
             if (!next)
                 return fail(error, section->line, "detour=%.40s of [wireguard %s] names no [wireguard] section",
-                    at->detour, at->name);
+                            at->detour, at->name);
             if (steps > plan->wireguard_count)
                 return fail(error, section->line, "the detours of [wireguard %s] form a circle", at->name);
             at = next;

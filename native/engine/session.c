@@ -16,7 +16,7 @@
 #include "io/socket.h"
 
 int session_listen(struct session_listener *listener, struct engine *engine, struct device *device,
-    const struct session_kind *kind, const char *path, unsigned mode, int adopted_fd)
+                   const struct session_kind *kind, const char *path, unsigned mode, int adopted_fd)
 {
     *listener = (struct session_listener){.engine = engine, .device = device, .kind = kind};
     int fd = adopted_fd >= 0 ? adopted_fd : socket_unix_listen(path, mode);
@@ -123,7 +123,7 @@ static bool drain(struct session *session)
     for (;;) {
         while (session->out_sent < session->out_used) {
             ssize_t n = send(session->wake.fd, session->out + session->out_sent, session->out_used - session->out_sent,
-                MSG_NOSIGNAL);
+                             MSG_NOSIGNAL);
             if (n < 0)
                 return errno == EAGAIN || errno == EINTR;
             session->out_sent += (size_t)n;
@@ -198,5 +198,5 @@ void session_ready(struct session *session, unsigned events)
         return;
     }
     loop_interest(&session->engine->workers.worker[0].loop, &session->wake,
-        busy(session) ? WAKE_WRITE : (ended ? 0u : WAKE_READ));
+                  busy(session) ? WAKE_WRITE : (ended ? 0u : WAKE_READ));
 }

@@ -67,7 +67,7 @@ struct session {
 };
 
 int session_listen(struct session_listener *listener, struct engine *engine, struct device *device,
-    const struct session_kind *kind, const char *path, unsigned mode, int adopted_fd);
+                   const struct session_kind *kind, const char *path, unsigned mode, int adopted_fd);
 void session_unlisten(struct session_listener *listener);
 
 void session_accept(struct session_listener *listener);

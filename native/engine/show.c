@@ -14,7 +14,7 @@ static int ask(const char *control, const char *request)
     int fd = socket_unix_connect(control);
     if (fd < 0) {
         fprintf(stderr, "fvd: %s: %s: is an engine running with control=%s in its plan?\n", control, strerror(-fd),
-            control);
+                control);
         return fd;
     }
     ssize_t n = send(fd, request, strlen(request), MSG_NOSIGNAL);

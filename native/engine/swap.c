@@ -64,7 +64,7 @@ static void undo(struct engine *engine)
 }
 
 static int prepare(struct engine *engine, const struct plan *plan, const struct network_plan *network,
-    struct plan_error *error)
+                   struct plan_error *error)
 {
     int result = network_apply(&engine->network, network, NETWORK_GUARD);
     if (result)

@@ -7,8 +7,8 @@
 #include <unistd.h>
 
 #include "io/clock.h"
-#include "io/log.h"
 #include "io/feature.h"
+#include "io/log.h"
 #include "io/route.h"
 #include "io/socket.h"
 #include "wire/bytes.h"
@@ -285,7 +285,8 @@ void tunnel_kick(struct tunnel *tunnel)
     struct wg_output out;
     const struct wg_now *now = tunnel_now(&tunnel->workers->worker[0]);
     /* Bounded: 10,000 peers that all want something take several turns, those that want handshakes more of them. */
-    for (unsigned i = 0, work = 0; i < 256 && work < TUNNEL_HANDSHAKES && wg_device_next(tunnel->core) <= now->mono; i++) {
+    for (unsigned i = 0, work = 0; i < 256 && work < TUNNEL_HANDSHAKES && wg_device_next(tunnel->core) <= now->mono;
+         i++) {
         if (!wg_device_poll(tunnel->core, now, &out))
             break;
         work += out.action == WG_ACTION_SEND;
@@ -359,7 +360,7 @@ static int tunnel_open(struct tunnel *tunnel)
 }
 
 struct tunnel *tunnel_new(struct workers *workers, const struct tunnel_config *config,
-    const struct tunnel_events *events, const uint8_t seed[32], int *error)
+                          const struct tunnel_events *events, const uint8_t seed[32], int *error)
 {
     struct tunnel *tunnel = calloc(1, sizeof *tunnel);
     *error = -ENOMEM;
@@ -467,7 +468,7 @@ void tunnel_routes_changed(struct tunnel *tunnel)
             return;
         asked++;
         int interface = route_interface(fd, e.family == WG_FAMILY_V4 ? AF_INET : AF_INET6, e.address, e.local,
-            wg_device_fwmark(tunnel->core));
+                                        wg_device_fwmark(tunnel->core));
         if (interface != (int)e.local_ifindex)
             wg_peer_forget_source(peer);
     }

@@ -59,7 +59,7 @@ enum tunnel_drop {
 #define X(name, text) TUNNEL_DROP_##name,
     TUNNEL_DROPS(X)
 #undef X
-    TUNNEL_DROP_COUNT
+        TUNNEL_DROP_COUNT
 };
 extern const char *const tunnel_drop_names[TUNNEL_DROP_COUNT];
 
@@ -176,7 +176,7 @@ struct tunnel {
 
 /* NULL and *error (-errno) on failure. seed: 32 bytes of entropy. The device is down. */
 struct tunnel *tunnel_new(struct workers *workers, const struct tunnel_config *config,
-    const struct tunnel_events *events, const uint8_t seed[32], int *error);
+                          const struct tunnel_events *events, const uint8_t seed[32], int *error);
 void tunnel_free(struct tunnel *tunnel);
 /* Its datagrams go through `carrier` from now on; NULL: through sockets of its own. 0 or -errno. */
 int tunnel_carry_by(struct tunnel *tunnel, struct tunnel *carrier);
@@ -232,11 +232,12 @@ static inline bool tunnel_owner(const struct tunnel_lane *lane)
 /* tunnel_worker.c: what the other workers ask of the owner. */
 enum wg_send tunnel_send_key(struct tunnel_lane *lane, struct wg_peer *peer, struct wg_keypair **keypair);
 void tunnel_sent(struct tunnel_lane *lane, struct wg_peer *peer, struct wg_keypair *keypair, unsigned packets,
-    uint64_t bytes);
+                 uint64_t bytes);
 void tunnel_forget_source(struct tunnel_lane *lane, struct wg_peer *peer);
-void tunnel_give_handshake(struct tunnel_lane *lane, const struct wg_endpoint *from, const uint8_t *message, uint32_t n);
+void tunnel_give_handshake(struct tunnel_lane *lane, const struct wg_endpoint *from, const uint8_t *message,
+                           uint32_t n);
 void tunnel_give_packet(struct tunnel_lane *lane, const uint8_t header[VNET_HEADER_LEN], const uint8_t *packet,
-    size_t n);
+                        size_t n);
 /* Packets that another worker has opened, for the owner to commit. In a LEASE_SMALL. */
 struct tunnel_opened {
     struct tunnel *tunnel;
@@ -261,7 +262,7 @@ void tunnel_queue_add(struct tunnel_lane *lane, const struct wg_endpoint *from, 
 
 void tunnel_act(struct tunnel *tunnel, const struct wg_output *out);
 void tunnel_send_message(struct tunnel *tunnel, const struct wg_endpoint *to, uint8_t tos, const uint8_t *message,
-    size_t n);
+                         size_t n);
 /* An inner packet on its way out. header: virtio header or NULL for a plain, complete packet. */
 void tunnel_out(struct tunnel_lane *lane, const uint8_t header[VNET_HEADER_LEN], uint8_t *packet, size_t n);
 void tunnel_keepalive(struct tunnel_lane *lane, struct wg_peer *peer);
@@ -274,11 +275,11 @@ void tunnel_queue_free(struct tunnel *tunnel);
 void tunnel_batch_drop(struct tunnel_lane *lane);
 /* Datagrams of the carried tunnel `inner` to `to`: into the carrier's batch. */
 void tunnel_carry(struct tunnel_lane *lane, uint16_t port, const struct wg_endpoint *to, uint8_t tos,
-    const uint8_t *data, size_t length, size_t segment);
+                  const uint8_t *data, size_t length, size_t segment);
 
 /* Datagrams that arrived together from one address. */
 void tunnel_in(struct tunnel_lane *lane, const struct wg_endpoint *from, uint8_t tos, struct tunnel_datagram *datagrams,
-    unsigned n);
+               unsigned n);
 /* Writes what tunnel_in has gathered. */
 void tunnel_in_finish(struct tunnel_lane *lane);
 
@@ -292,7 +293,7 @@ void tunnel_nat_expire(struct tunnel *tunnel, uint64_t now);
 const struct tun *tunnel_queue_for(const struct tunnel_lane *lane, const struct iovec *iov);
 
 void tunnel_stage(struct tunnel_lane *lane, struct wg_peer *peer, const uint8_t header[VNET_HEADER_LEN],
-    const uint8_t *packet, size_t n);
+                  const uint8_t *packet, size_t n);
 void tunnel_stage_flush(struct tunnel_lane *lane, struct wg_peer *peer);
 void tunnel_stage_drop(struct tunnel *tunnel, struct wg_peer *peer, enum wg_drop why);
 bool tunnel_staged(struct wg_peer *peer);

@@ -3,8 +3,8 @@
 #include <string.h>
 
 #include "flow/tunnel.h"
-#include "io/log.h"
 #include "io/feature.h"
+#include "io/log.h"
 #include "wire/bytes.h"
 
 static void endpoint_from_kernel(const struct udp_message *message, struct wg_endpoint *e)
@@ -38,7 +38,8 @@ static struct tunnel_handshake *queue_slot(struct tunnel *tunnel, unsigned posit
     unsigned number = position % WG_QUEUE_MAX, chunk = number / per_lease;
     if (!tunnel->queue[chunk] && make)
         tunnel->queue[chunk] = lease_take_within(&tunnel->workers->worker[0].leases, LEASE_RECORD,
-            tunnel->workers->budget.limit / 4 * 3); /* more than what waits for these handshakes, less than all */
+                                                 tunnel->workers->budget.limit / 4 *
+                                                     3); /* more than what waits for these handshakes, less than all */
     if (!tunnel->queue[chunk])
         return NULL;
     return (struct tunnel_handshake *)(void *)tunnel->queue[chunk] + number % per_lease;
@@ -74,7 +75,7 @@ void tunnel_queue_add(struct tunnel_lane *lane, const struct wg_endpoint *from, 
 }
 
 static void handshake_message(struct tunnel_lane *lane, const struct wg_endpoint *from, const uint8_t *message,
-    uint32_t n)
+                              uint32_t n)
 {
     if (tunnel_owner(lane))
         tunnel_queue_add(lane, from, message, n);
@@ -172,7 +173,7 @@ static bool gather_add(struct tunnel_lane *lane, uint8_t *packet, size_t n)
     };
     memcpy(from.address, ip_src(v.version, packet), ip_addr_len(v.version));
     if (gather->n && (gather->inner != inner || gather->tos != v.tos || gather->n == TUNNEL_BATCH ||
-                         memcmp(&gather->from, &from, sizeof from) != 0))
+                      memcmp(&gather->from, &from, sizeof from) != 0))
         gather_flush(lane);
     gather->inner = inner;
     gather->from = from;
@@ -209,7 +210,7 @@ static void data_packet(struct tunnel_lane *lane, struct wg_peer *peer, uint8_t 
 
 /* n <= TUNNEL_GROUP data messages of one keypair, opened together where they lie. */
 static void open_group(struct tunnel_lane *lane, struct wg_keypair *keypair, const struct tunnel_datagram *datagrams,
-    struct chacha_job *jobs, unsigned n)
+                       struct chacha_job *jobs, unsigned n)
 {
     for (unsigned i = 0; i < n; i++) {
         uint8_t *sealed = datagrams[i].data + WG_DATA_SEALED;
@@ -230,7 +231,7 @@ struct committed {
 };
 
 static void commit_packet(struct tunnel_lane *lane, struct wg_keypair *keypair, uint8_t tos, uint8_t *data,
-    uint32_t plain, uint64_t counter, struct committed *committed)
+                          uint32_t plain, uint64_t counter, struct committed *committed)
 {
     if (!wg_keypair_accept(keypair, counter)) {
         lane->stats.wg_drops[WG_DROP_DATA_REPLAY]++;
@@ -244,12 +245,12 @@ static void commit_packet(struct tunnel_lane *lane, struct wg_keypair *keypair, 
 }
 
 static void commit_end(struct tunnel_lane *lane, struct wg_keypair *keypair, const struct wg_endpoint *from,
-    const struct committed *committed)
+                       const struct committed *committed)
 {
     if (lane->gather)
         gather_flush(lane);
-    if (committed->bytes && wg_peer_received(keypair->peer, keypair, tunnel_now(lane->worker), from, committed->flags,
-                                committed->bytes))
+    if (committed->bytes &&
+        wg_peer_received(keypair->peer, keypair, tunnel_now(lane->worker), from, committed->flags, committed->bytes))
         tunnel_stage_flush(lane, keypair->peer);
 }
 
@@ -258,13 +259,13 @@ void tunnel_commit(struct tunnel_lane *lane, const struct tunnel_opened *opened)
     struct committed committed = {0};
     for (unsigned i = 0; i < opened->n; i++)
         commit_packet(lane, opened->keypair, opened->tos, opened->packets[i].data, opened->packets[i].plain,
-            opened->packets[i].counter, &committed);
+                      opened->packets[i].counter, &committed);
     commit_end(lane, opened->keypair, &opened->from, &committed);
 }
 
 /* The owner commits what it has opened at once, while it is warm. */
 static void run_here(struct tunnel_lane *lane, struct wg_keypair *keypair, const struct wg_endpoint *from, uint8_t tos,
-    const struct tunnel_datagram *datagrams, unsigned n)
+                     const struct tunnel_datagram *datagrams, unsigned n)
 {
     struct chacha_job jobs[TUNNEL_GROUP];
     struct committed committed = {0};
@@ -280,7 +281,7 @@ static void run_here(struct tunnel_lane *lane, struct wg_keypair *keypair, const
 
 /* Another worker opens and gives the batch to the owner. */
 static void run_for_owner(struct tunnel_lane *lane, struct wg_keypair *keypair, const struct wg_endpoint *from,
-    uint8_t tos, const struct tunnel_datagram *datagrams, unsigned n)
+                          uint8_t tos, const struct tunnel_datagram *datagrams, unsigned n)
 {
     struct chacha_job jobs[TUNNEL_GROUP];
     for (unsigned start = 0; start < n; start += TUNNEL_BATCH) {
@@ -312,7 +313,7 @@ static void run_for_owner(struct tunnel_lane *lane, struct wg_keypair *keypair, 
 }
 
 static void data_run(struct tunnel_lane *lane, const struct wg_endpoint *from, uint8_t tos,
-    const struct tunnel_datagram *datagrams, unsigned n, uint32_t index)
+                     const struct tunnel_datagram *datagrams, unsigned n, uint32_t index)
 {
     struct wg_keypair *keypair = wg_keypair_find(lane->tunnel->core, index);
     if (!keypair || !wg_keypair_usable(keypair, tunnel_now(lane->worker))) {
@@ -326,7 +327,7 @@ static void data_run(struct tunnel_lane *lane, const struct wg_endpoint *from, u
 }
 
 void tunnel_in(struct tunnel_lane *lane, const struct wg_endpoint *from, uint8_t tos, struct tunnel_datagram *datagrams,
-    unsigned n)
+               unsigned n)
 {
     for (unsigned i = 0; i < n;) {
         uint8_t *data = datagrams[i].data;
@@ -482,8 +483,7 @@ static bool receive_once(struct tunnel_socket *socket, uint8_t **buffers, unsign
             }
             *bytes += m->length;
             for (uint32_t at = 0; at < m->length && total < ARRAY_COUNT(scratch->datagrams); at += m->segment)
-                scratch->datagrams[total++] =
-                    (struct tunnel_datagram){m->data + at, MIN(m->segment, m->length - at)};
+                scratch->datagrams[total++] = (struct tunnel_datagram){m->data + at, MIN(m->segment, m->length - at)};
         }
         lane->stats.udp_received_packets += total;
         tunnel_in(lane, &from, messages[first].tos, scratch->datagrams, total);

@@ -35,7 +35,7 @@ static void endpoint_to_kernel(const struct wg_endpoint *e, union udp_address *t
 }
 
 void tunnel_send_message(struct tunnel *tunnel, const struct wg_endpoint *to, uint8_t tos, const uint8_t *message,
-    size_t n)
+                         size_t n)
 {
     struct tunnel_lane *lane = &tunnel->lanes[0];
     if (tunnel->carrier) {
@@ -116,7 +116,7 @@ static void singly_learn(struct tunnel_lane *lane)
     lane->singly_until = tunnel_now(lane->worker)->mono + 10 * WG_SECOND;
     lane->stats.udp_segment_refused++;
     log_info("%s: packets of %u bytes do not fit the path to a peer whole: they go one by one (MTU)",
-        lane->tunnel->config.name, lane->batch.segment);
+             lane->tunnel->config.name, lane->batch.segment);
 }
 
 /* Hands the sealed batch to the socket; on a full socket it stays, and the TUN is not read until there is room. */
@@ -131,7 +131,7 @@ static void batch_send(struct tunnel_lane *lane)
     if (lane->tunnel->carrier) {
         struct tunnel_lane *under = tunnel_lane(lane->tunnel->carrier, lane->worker);
         tunnel_carry(under, wg_device_port(lane->tunnel->core), &endpoint, batch->tos, batch->buffer, batch->used,
-            batch->segment);
+                     batch->segment);
         batch_done(lane);
         return;
     }
@@ -148,7 +148,7 @@ static void batch_send(struct tunnel_lane *lane)
     bool had_source = source.family != 0;
     uint32_t left = batch->used - lane->pending_at;
     enum udp_result result = udp_send(socket->fd, &address, &source, batch->tos, batch->buffer + lane->pending_at, left,
-        batch->segment, &outcome);
+                                      batch->segment, &outcome);
     lane->stats.udp_sends++;
     lane->stats.udp_sent_packets += outcome.sent;
     if (outcome.singly)
@@ -204,7 +204,7 @@ static bool batch_turn_over(struct tunnel_lane *lane)
 
 /* Room for one more packet of `plain` bytes (padding included) for this peer; NULL: dropped and counted. */
 static uint8_t *batch_place(struct tunnel_lane *lane, struct wg_peer *peer, struct wg_keypair *keypair, uint8_t tos,
-    uint32_t plain)
+                            uint32_t plain)
 {
     struct tunnel_batch *batch = &lane->batch;
     uint32_t wire = plain + WG_DATA_OVERHEAD;
@@ -212,9 +212,9 @@ static uint8_t *batch_place(struct tunnel_lane *lane, struct wg_peer *peer, stru
         lane->stats.drops[TUNNEL_DROP_OUT_BLOCKED]++;
         return NULL;
     }
-    if (batch->count && (batch->peer != peer || batch->keypair != keypair || batch->tos != tos || batch->closed ||
-                            wire > batch->segment || batch->count == TUNNEL_BATCH ||
-                            batch->used + wire > UDP_MAX_PAYLOAD)) {
+    if (batch->count &&
+        (batch->peer != peer || batch->keypair != keypair || batch->tos != tos || batch->closed ||
+         wire > batch->segment || batch->count == TUNNEL_BATCH || batch->used + wire > UDP_MAX_PAYLOAD)) {
         if (!batch_turn_over(lane)) {
             lane->stats.drops[TUNNEL_DROP_OUT_BLOCKED]++;
             return NULL;
@@ -279,7 +279,8 @@ static void answer_unreachable(struct tunnel_lane *lane, const struct ip_view *v
     }
     lane->unreachable_at += GAP;
     uint8_t answer[VNET_HEADER_LEN + ICMP_MAX6] = {0};
-    size_t length = icmp_error(answer + VNET_HEADER_LEN, ICMP_MAX6, ICMP_ADDRESS, 0, ip_dst(v->version, packet), packet, n);
+    size_t length =
+        icmp_error(answer + VNET_HEADER_LEN, ICMP_MAX6, ICMP_ADDRESS, 0, ip_dst(v->version, packet), packet, n);
     unsigned skip = lane->tun.vnet ? 0 : VNET_HEADER_LEN;
     struct iovec iov = {answer + skip, length + VNET_HEADER_LEN - skip};
     /* The offender was translated on its way here; the answer is about what its sender has sent. */
@@ -291,7 +292,7 @@ static void answer_unreachable(struct tunnel_lane *lane, const struct ip_view *v
 
 /* The keypair for this peer, or NULL with the packet dealt with. */
 static struct wg_keypair *keypair_for(struct tunnel_lane *lane, struct wg_peer *peer, const struct ip_view *v,
-    const uint8_t *header, const uint8_t *packet, size_t n)
+                                      const uint8_t *header, const uint8_t *packet, size_t n)
 {
     struct wg_keypair *keypair = NULL;
     switch (tunnel_send_key(lane, peer, &keypair)) {
@@ -451,7 +452,7 @@ enum { UDP_HEADER = 8 };
 
 /* Writes IP and UDP headers for n bytes of payload in front of at; returns their length. */
 static uint32_t carry_headers(const struct tunnel *tunnel, uint8_t *at, uint16_t port, const struct wg_endpoint *to,
-    uint8_t tos, const uint8_t *payload, uint32_t n)
+                              uint8_t tos, const uint8_t *payload, uint32_t n)
 {
     uint32_t udp_length = UDP_HEADER + n, head;
     uint64_t sum;
@@ -490,18 +491,18 @@ static uint32_t carry_headers(const struct tunnel *tunnel, uint8_t *at, uint16_t
 }
 
 void tunnel_carry(struct tunnel_lane *lane, uint16_t port, const struct wg_endpoint *to, uint8_t tos,
-    const uint8_t *data, size_t length, size_t segment)
+                  const uint8_t *data, size_t length, size_t segment)
 {
     struct tunnel *tunnel = lane->tunnel;
     bool v4 = to->family == WG_FAMILY_V4;
     if (v4 ? !tunnel->config.source4_set : !tunnel->config.source6_set) {
         log_warning("%s: cannot carry to an IPv%d endpoint: it has no IPv%d address (source%d=)", tunnel->config.name,
-            v4 ? 4 : 6, v4 ? 4 : 6, v4 ? 4 : 6);
+                    v4 ? 4 : 6, v4 ? 4 : 6, v4 ? 4 : 6);
         lane->stats.drops[TUNNEL_DROP_OUT_PACKET]++;
         return;
     }
-    struct wg_peer *peer = v4 ? wg_allowedips_lookup4(tunnel->core, to->address)
-                              : wg_allowedips_lookup6(tunnel->core, to->address);
+    struct wg_peer *peer =
+        v4 ? wg_allowedips_lookup4(tunnel->core, to->address) : wg_allowedips_lookup6(tunnel->core, to->address);
     if (!peer) {
         lane->stats.wg_drops[WG_DROP_SEND_NO_PEER]++;
         return;

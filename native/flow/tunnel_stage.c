@@ -42,7 +42,7 @@ static struct staged *stage_pop(struct lease_pool *pool, struct wg_peer *peer)
 }
 
 void tunnel_stage(struct tunnel_lane *lane, struct wg_peer *peer, const uint8_t header[VNET_HEADER_LEN],
-    const uint8_t *packet, size_t n)
+                  const uint8_t *packet, size_t n)
 {
     struct lease_pool *pool = &lane->worker->leases;
     enum lease_class class = lease_class_for(sizeof(struct staged) + n);

@@ -5,7 +5,7 @@
 #include "flow/tunnel.h"
 
 static bool post(struct tunnel_lane *lane, void (*run)(struct worker *, const struct message *), void *b, void *c,
-    uint64_t n, uint64_t m)
+                 uint64_t n, uint64_t m)
 {
     struct message message = {.run = run, .a = lane->tunnel, .b = b, .c = c, .n = n, .m = m};
     return worker_post(lane->worker, &lane->tunnel->workers->worker[0], &message);
@@ -41,7 +41,7 @@ static void run_sent(struct worker *worker, const struct message *message)
 }
 
 void tunnel_sent(struct tunnel_lane *lane, struct wg_peer *peer, struct wg_keypair *keypair, unsigned packets,
-    uint64_t bytes)
+                 uint64_t bytes)
 {
     if (tunnel_owner(lane))
         wg_peer_sent(peer, keypair, tunnel_now(lane->worker), packets, bytes);
@@ -112,7 +112,7 @@ static void run_packet(struct worker *worker, const struct message *message)
 }
 
 void tunnel_give_packet(struct tunnel_lane *lane, const uint8_t header[VNET_HEADER_LEN], const uint8_t *packet,
-    size_t n)
+                        size_t n)
 {
     struct lease_pool *pool = &lane->worker->leases;
     enum lease_class class = lease_class_for(sizeof(struct given_packet) + n);

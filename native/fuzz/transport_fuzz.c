@@ -61,8 +61,8 @@ static void setup(void)
     configure(tunnel->core, text);
     must(wg_device_public_key(tunnel->core, public));
     hex(key, public);
-    snprintf(text, sizeof text, "private_key=%s\npublic_key=%s\nendpoint=192.0.2.1:1\nallowed_ip=0.0.0.0/0\n", private_far,
-        key);
+    snprintf(text, sizeof text, "private_key=%s\npublic_key=%s\nendpoint=192.0.2.1:1\nallowed_ip=0.0.0.0/0\n",
+             private_far, key);
     configure(far, text);
     must(wg_device_public_key(far, public));
     hex(key, public);

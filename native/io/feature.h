@@ -33,7 +33,7 @@ enum feature {
 #define X(id, name, about) FEATURE_##id,
     FEATURES(X)
 #undef X
-    FEATURE_COUNT
+        FEATURE_COUNT
 };
 extern const char *const feature_names[FEATURE_COUNT];
 extern const char *const feature_abouts[FEATURE_COUNT];

@@ -38,7 +38,7 @@ int lease_pool_init(struct lease_pool *pool, struct lease_budget *budget)
         if (!range->count)
             continue;
         void *base = mmap(NULL, (size_t)range->count * lease_sizes[c], PROT_READ | PROT_WRITE,
-            MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+                          MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
         range->free_list = calloc(range->count, sizeof *range->free_list);
         if (base == MAP_FAILED || !range->free_list) {
             if (base != MAP_FAILED)
@@ -161,7 +161,7 @@ void lease_give_remote(struct lease_pool *pool, void *buffer)
     do {
         memcpy(buffer, &head, sizeof head);
     } while (!atomic_compare_exchange_weak_explicit(&pool->remote, &head, buffer, memory_order_release,
-        memory_order_relaxed));
+                                                    memory_order_relaxed));
     lease_budget_give(pool->budget, size);
 }
 
@@ -169,7 +169,7 @@ enum lease_class lease_class_for(size_t n)
 {
     enum lease_class class = LEASE_SMALL;
     while (class < LEASE_CLASSES && lease_sizes[class] < n)
-        class ++;
+        class++;
     return class;
 }
 

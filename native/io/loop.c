@@ -26,7 +26,8 @@ const char *const wake_kind_names[] = {
     "inotify",
     "housekeeping",
     "stream",
-    "stream timer", "stream memory",
+    "stream timer",
+    "stream memory",
 };
 _Static_assert(sizeof wake_kind_names / sizeof *wake_kind_names == WAKE_KINDS, "a name for every kind");
 

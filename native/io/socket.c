@@ -12,8 +12,8 @@
 #include <sys/un.h>
 #include <unistd.h>
 
-#include "io/log.h"
 #include "io/feature.h"
+#include "io/log.h"
 
 static int set_int(int fd, int level, int option, int value)
 {
@@ -52,7 +52,7 @@ static int set_udp(int fd, enum socket_purpose purpose, int family)
         return error;
     /* The kernel's own WireGuard clears DF and lets the stack fragment. */
     set_int(fd, v6 ? IPPROTO_IPV6 : IPPROTO_IP, v6 ? IPV6_MTU_DISCOVER : IP_MTU_DISCOVER,
-        v6 ? IPV6_PMTUDISC_DONT : IP_PMTUDISC_DONT);
+            v6 ? IPV6_PMTUDISC_DONT : IP_PMTUDISC_DONT);
     const struct {
         enum feature feature;
         int level, option;
@@ -92,8 +92,7 @@ int socket_udp(enum socket_purpose purpose, int family, uint16_t port, const str
         error = set_udp(fd, purpose, family);
     struct sockaddr_in in4 = {.sin_family = AF_INET, .sin_port = htons(port)};
     struct sockaddr_in6 in6 = {.sin6_family = AF_INET6, .sin6_port = htons(port)};
-    const struct sockaddr *address =
-        family == AF_INET ? (const struct sockaddr *)&in4 : (const struct sockaddr *)&in6;
+    const struct sockaddr *address = family == AF_INET ? (const struct sockaddr *)&in4 : (const struct sockaddr *)&in6;
     socklen_t size = family == AF_INET ? sizeof in4 : sizeof in6;
     if (!error && options->reuseport && options->first && port)
         error = port_in_use(address, size);
@@ -110,12 +109,9 @@ int socket_steer_wireguard(int fd, unsigned count)
 {
     /* Offsets count from the UDP payload; the index is loaded big-endian, which serves a remainder as well. */
     struct sock_filter code[] = {
-        BPF_STMT(BPF_LD | BPF_B | BPF_ABS, 0),
-        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, 4, 0, 4),
-        BPF_STMT(BPF_LD | BPF_W | BPF_ABS, 4),
-        BPF_STMT(BPF_ALU | BPF_MOD | BPF_K, count - 1),
-        BPF_STMT(BPF_ALU | BPF_ADD | BPF_K, 1),
-        BPF_STMT(BPF_RET | BPF_A, 0),
+        BPF_STMT(BPF_LD | BPF_B | BPF_ABS, 0),  BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, 4, 0, 4),
+        BPF_STMT(BPF_LD | BPF_W | BPF_ABS, 4),  BPF_STMT(BPF_ALU | BPF_MOD | BPF_K, count - 1),
+        BPF_STMT(BPF_ALU | BPF_ADD | BPF_K, 1), BPF_STMT(BPF_RET | BPF_A, 0),
         BPF_STMT(BPF_RET | BPF_K, 0),
     };
     struct sock_fprog program = {sizeof code / sizeof *code, code};

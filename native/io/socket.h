@@ -9,17 +9,17 @@
 
 enum socket_purpose {
     SOCKET_WIREGUARD, /* UDP: pktinfo, TOS, GRO, DF clear, reuseport among workers */
-    SOCKET_DNS,       /* UDP to a name server */
-    SOCKET_CONTROL,   /* unix stream, mode 0600 or 0700 */
+    SOCKET_DNS, /* UDP to a name server */
+    SOCKET_CONTROL, /* unix stream, mode 0600 or 0700 */
     SOCKET_PURPOSES
 };
 
 struct socket_options {
-    uint32_t mark;      /* SO_MARK; 0: none */
+    uint32_t mark; /* SO_MARK; 0: none */
     const char *device; /* SO_BINDTODEVICE; NULL: none */
-    bool reuseport;     /* several workers on one port */
-    bool first;         /* with reuseport: of its group; somebody else's group on that port is -EADDRINUSE */
-    int buffer;         /* bytes for SO_RCVBUF and SO_SNDBUF; 0: the kernel's own */
+    bool reuseport; /* several workers on one port */
+    bool first; /* with reuseport: of its group; somebody else's group on that port is -EADDRINUSE */
+    int buffer; /* bytes for SO_RCVBUF and SO_SNDBUF; 0: the kernel's own */
 };
 
 /* A non-blocking close-on-exec UDP socket of AF_INET or AF_INET6 (V6ONLY), bound to port (0: the kernel picks) on every

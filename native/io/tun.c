@@ -11,8 +11,8 @@
 #include <sys/sysmacros.h>
 #include <unistd.h>
 
-#include "io/log.h"
 #include "io/feature.h"
+#include "io/log.h"
 
 #ifndef TUN_F_USO4 /* headers before Linux 6.2 */
 #define TUN_F_USO4 0x20

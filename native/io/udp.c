@@ -4,8 +4,8 @@
 #include <linux/udp.h>
 #include <string.h>
 
-#include "io/log.h"
 #include "io/feature.h"
+#include "io/log.h"
 
 /* Room for one control message of n bytes. */
 #define CONTROL_ROOM(n) CMSG_SPACE(n)
@@ -116,7 +116,7 @@ static void add_control(struct msghdr *header, int level, int type, const void *
 
 /* One sendmsg; 0 or -errno. */
 static int send_once(int fd, const union udp_address *to, const struct udp_source *source, uint8_t tos,
-    const uint8_t *data, size_t length, size_t segment)
+                     const uint8_t *data, size_t length, size_t segment)
 {
     union send_control control;
     memset(&control, 0, sizeof control);
@@ -158,7 +158,7 @@ static bool source_suspect(int error)
 }
 
 static int send_sourced(int fd, const union udp_address *to, struct udp_source *source, uint8_t tos,
-    const uint8_t *data, size_t length, size_t segment)
+                        const uint8_t *data, size_t length, size_t segment)
 {
     int error = send_once(fd, to, source, tos, data, length, segment);
     if (error && source->family && source_suspect(error)) {
@@ -173,7 +173,7 @@ static int send_sourced(int fd, const union udp_address *to, struct udp_source *
 }
 
 enum udp_result udp_send(int fd, const union udp_address *to, struct udp_source *source, uint8_t tos,
-    const uint8_t *data, size_t length, size_t segment, struct udp_outcome *outcome)
+                         const uint8_t *data, size_t length, size_t segment, struct udp_outcome *outcome)
 {
     unsigned count = (unsigned)((length + segment - 1) / segment);
     bool whole = count > 1 && !outcome->singly && feature_on(FEATURE_UDP_SEGMENT);

@@ -64,6 +64,6 @@ struct udp_outcome {
 /* Sends length bytes as datagrams of `segment` bytes (the last may be shorter). *source is cleared when it had to be
  * left out. */
 enum udp_result udp_send(int fd, const union udp_address *to, struct udp_source *source, uint8_t tos,
-    const uint8_t *data, size_t length, size_t segment, struct udp_outcome *outcome);
+                         const uint8_t *data, size_t length, size_t segment, struct udp_outcome *outcome);
 
 #endif
