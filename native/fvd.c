@@ -152,6 +152,7 @@ static void worker_run(struct worker *worker)
             engine_turn(&engine);
         else
             worker_rest(worker);
+        worker_gather(worker);
         if (worker->moved) {
             worker->quiet_since = worker->loop.now;
             if (!timer_armed(&worker->housekeeping))
@@ -252,6 +253,7 @@ static int run(const struct arguments *arguments)
     int result = engine_init(&engine, &plan.engine);
     if (result)
         die("cannot start: %s", strerror(-result));
+    int plan_nice = plan.engine.nice;
     int cpus[WORKERS_MAX];
     memcpy(cpus, plan.engine.cpu, sizeof cpus);
     if (cpus[0] >= 0 && (result = worker_pin(cpus[0])) != 0)
@@ -270,6 +272,9 @@ static int run(const struct arguments *arguments)
             die("%s:%u: %s", arguments->plan, error.line, error.text);
         die("%s", error.text);
     }
+    result = process_priority(plan_nice);
+    if (result)
+        log_debug("the scheduling priority stays as it is: %s", strerror(-result));
     result = process_confine();
     if (result)
         log_warning("capabilities are kept: %s", strerror(-result));

@@ -68,7 +68,7 @@ def _value(key: schema.Key) -> st.SearchStrategy[str]:
         return _values[key.name]
     if key.kind.name == "64 hex digits":
         return st.binary(min_size=32, max_size=32).map(bytes.hex)
-    number = re.fullmatch(r"number (\d+)\.\.(\d+)", key.kind.name)
+    number = re.fullmatch(r"number (-?\d+)\.\.(-?\d+)", key.kind.name)
     if number:
         return st.integers(int(number[1]), int(number[2])).map(str)
     return st.sampled_from(key.kind.name.split("|"))

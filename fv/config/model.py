@@ -61,6 +61,7 @@ class Log(Table, frozen=True):
 class Engine(Table, frozen=True):
     workers: Annotated[int, Meta(ge=0, le=16)] = 0
     cpu: tuple[Annotated[int, Meta(ge=0, le=4095)], ...] = ()
+    nice: Annotated[int, Meta(ge=-20, le=19)] = -15
     memory: int | str = "16MiB"
     log_level: Literal["", "error", "warning", "info", "debug"] = ""
     log_format: Literal["text", "json"] = "text"

@@ -63,6 +63,7 @@ def _engine(config: Config) -> Section:
     pairs = {
         "workers": str(workers),
         "cpu": ",".join(map(str, engine.cpu)),
+        "nice": str(engine.nice),
         "memory": str(values.size(engine.memory)),
         "log_level": engine.log_level or _LEVELS[config.log.level],
         "log_format": engine.log_format,

@@ -53,7 +53,8 @@ class SectionType(msgspec.Struct, frozen=True):
 
 def _integer(low: int, high: int) -> Kind:
     def check(value: str) -> str:
-        good = value.isascii() and value.isdigit() and len(value) <= 20 and low <= int(value) <= high
+        digits = value[1:] if low < 0 and value.startswith("-") else value
+        good = digits.isascii() and digits.isdigit() and len(value) <= 20 and low <= int(value) <= high
         return "" if good else f"a number from {low} to {high}"
 
     return Kind(f"number {low}..{high}", check)
@@ -153,6 +154,8 @@ SECTIONS: tuple[SectionType, ...] = (
     SectionType("engine", False, "The process itself.", (
         Key("workers", _integer(1, 16), "threads that move packets", "1"),
         Key("cpu", _CPUS, "CPU that worker i is pinned to, i-th in the list; empty: not pinned"),
+        Key("nice", _integer(-20, 19), "scheduling priority of the process, as nice(1) counts; kept as it is where the "
+            "kernel refuses", "-15"),
         Key("memory", _integer(1 << 18, 1 << 40), "budget of all leases, bytes", "16777216"),
         Key("log_level", _one_of("error", "warning", "info", "debug"), "least urgent message that is written", "info"),
         Key("log_format", _one_of("text", "json"), "form of a line on stderr", "text"),

@@ -321,7 +321,7 @@ int device_plan_nat(struct device *device, const struct plan_wireguard *wanted, 
     if (!wanted->source4_set && !wanted->source6_set)
         return plan_fail(error, -EINVAL, section->line, "[nat %s] needs source4= or source6= in [wireguard %s]",
                          wanted->name, wanted->name);
-    if (check)
+    if (check || !device)
         return 0;
     bool kept = false;
     if (device->tunnel->nat && device->nat_entries == config.entries) {

@@ -25,19 +25,15 @@ struct key_rule {
 };
 /* A [wireguard] section's keys from private_key on belong to the configuration protocol and are checked there. */
 static const struct key_rule key_rules[] = {
-    {PLAN_ENGINE, "workers", false},    {PLAN_ENGINE, "cpu", false},
-    {PLAN_ENGINE, "memory", false},     {PLAN_ENGINE, "log_level", false},
-    {PLAN_ENGINE, "log_format", false}, {PLAN_ENGINE, "state", false},
-    {PLAN_ENGINE, "control", false},    {PLAN_ENGINE, "feature_off", false},
-    {PLAN_ENGINE, "on_stop", false},    {PLAN_ENGINE, "on_crash", false},
-    {PLAN_WIREGUARD, "mtu", false},     {PLAN_WIREGUARD, "detour", false},
-    {PLAN_WIREGUARD, "tun", false},     {PLAN_WIREGUARD, "source4", false},
-    {PLAN_WIREGUARD, "source6", false}, {PLAN_NAT, "lan4", true},
-    {PLAN_NAT, "lan6", true},           {PLAN_NAT, "entries", false},
-    {PLAN_NAT, "mss", false},           {PLAN_NETWORK, "sysctl", true},
-    {PLAN_NETWORK, "route", true},      {PLAN_NETWORK, "address", true},
-    {PLAN_NETWORK, "link", true},       {PLAN_NETWORK, "rule", true},
-    {PLAN_RESOLVER, "server", true},    {PLAN_RESOLVER, "host", true},
+    {PLAN_ENGINE, "nice", false},       {PLAN_ENGINE, "workers", false},   {PLAN_ENGINE, "cpu", false},
+    {PLAN_ENGINE, "memory", false},     {PLAN_ENGINE, "log_level", false}, {PLAN_ENGINE, "log_format", false},
+    {PLAN_ENGINE, "state", false},      {PLAN_ENGINE, "control", false},   {PLAN_ENGINE, "feature_off", false},
+    {PLAN_ENGINE, "on_stop", false},    {PLAN_ENGINE, "on_crash", false},  {PLAN_WIREGUARD, "mtu", false},
+    {PLAN_WIREGUARD, "detour", false},  {PLAN_WIREGUARD, "tun", false},    {PLAN_WIREGUARD, "source4", false},
+    {PLAN_WIREGUARD, "source6", false}, {PLAN_NAT, "lan4", true},          {PLAN_NAT, "lan6", true},
+    {PLAN_NAT, "entries", false},       {PLAN_NAT, "mss", false},          {PLAN_NETWORK, "sysctl", true},
+    {PLAN_NETWORK, "route", true},      {PLAN_NETWORK, "address", true},   {PLAN_NETWORK, "link", true},
+    {PLAN_NETWORK, "rule", true},       {PLAN_RESOLVER, "server", true},   {PLAN_RESOLVER, "host", true},
 };
 
 static int fail(struct plan_error *error, unsigned line, const char *format, ...) __attribute__((format(printf, 3, 4)));
@@ -208,11 +204,22 @@ static int read_cpus(struct plan_engine *engine, const struct plan_line *line, s
     return 0;
 }
 
+static int read_nice(struct plan_engine *engine, const struct plan_line *line, struct plan_error *error)
+{
+    bool minus = line->value[0] == '-';
+    uint64_t number;
+    if (text_decimal(line->value + minus, strlen(line->value + minus), 0, minus ? 20 : 19, &number) != TEXT_OK)
+        return fail(error, line->line, "'nice' is a number from -20 to 19");
+    engine->nice = minus ? -(int)number : (int)number;
+    return 0;
+}
+
 static int parse_engine(struct plan *plan, struct plan_error *error)
 {
     struct plan_engine *engine = &plan->engine;
     const struct plan_section *section = plan_find(plan, PLAN_ENGINE, "");
     *engine = (struct plan_engine){.workers = 1,
+                                   .nice = PLAN_NICE,
                                    .memory = 16 << 20,
                                    .log_level = LOG_INFO,
                                    .state = "",
@@ -228,6 +235,8 @@ static int parse_engine(struct plan *plan, struct plan_error *error)
         if (strcmp(line->key, "workers") == 0) {
             result = read_number(line, 1, WORKERS_MAX, &number, error);
             engine->workers = (unsigned)number;
+        } else if (strcmp(line->key, "nice") == 0) {
+            result = read_nice(engine, line, error);
         } else if (strcmp(line->key, "cpu") == 0) {
             result = read_cpus(engine, line, error);
         } else if (strcmp(line->key, "memory") == 0) {
@@ -361,8 +370,10 @@ int plan_parse(struct plan *plan, const char *text, size_t n, struct plan_error 
     plan->wireguard = calloc(lines, sizeof *plan->wireguard);
     int result = -ENOMEM;
     if (plan->text && plan->words && plan->uapi && plan->sections && plan->lines && plan->wireguard) {
-        memcpy(plan->text, text, n);
-        memcpy(plan->words, text, n);
+        if (n) { /* no bytes may be no pointer */
+            memcpy(plan->text, text, n);
+            memcpy(plan->words, text, n);
+        }
         plan->words[n] = 0;
         result = parse(plan, error);
     }

@@ -16,6 +16,7 @@ enum {
     PLAN_LINE = 4096,        /* bytes of a line, its end not counted */
     PLAN_MAX = 64 << 20,     /* bytes of a plan */
     PLAN_ERROR = 256,
+    PLAN_NICE = -15,
     PLAN_MEMORY_MIN = 262144, /* bytes a worker: three buffers, of which two directions need one each */
 };
 
@@ -44,6 +45,7 @@ struct plan_engine {
     unsigned workers;
     int cpu[WORKERS_MAX]; /* -1: not pinned */
     bool cpu_set;
+    int nice; /* -20..19 */
     size_t memory;
     int log_level; /* enum log_level */
     bool log_json;

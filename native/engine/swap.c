@@ -20,6 +20,8 @@ static int check_engine(const struct plan *old, const struct plan *new, struct p
         what = "workers";
     else if (memcmp(old->engine.cpu, new->engine.cpu, sizeof old->engine.cpu) != 0)
         what = "cpu";
+    else if (old->engine.nice != new->engine.nice)
+        what = "nice";
     else if (old->engine.memory != new->engine.memory)
         what = "memory";
     else if (strcmp(old->engine.state, new->engine.state) != 0)

@@ -461,7 +461,8 @@ static bool receive_once(struct tunnel_socket *socket, uint8_t **buffers, unsign
         return false;
     }
     lane->stats.udp_receives++;
-    lane->worker->moved = true;
+    for (int i = 0; i < got; i++)
+        worker_moved(lane->worker, messages[i].length, 1);
     for (int i = 0; i < got;) {
         struct wg_endpoint from;
         unsigned total = 0;

@@ -431,7 +431,7 @@ void tunnel_tun_ready(struct tunnel_lane *lane)
         }
         lane->stats.tun_reads++;
         bytes += (size_t)n;
-        worker->moved = true;
+        worker_moved(worker, (size_t)n, 1);
         if ((size_t)n <= offset)
             lane->stats.drops[TUNNEL_DROP_TUN_READ]++;
         else if (!lane->tunnel->nat ||

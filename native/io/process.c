@@ -140,6 +140,12 @@ void process_ready(int ready)
     close(ready);
 }
 
+int process_priority(int nice)
+{
+    prctl(PR_SET_TIMERSLACK, 1000ul); /* ns; 50 us by default */
+    return setpriority(PRIO_PROCESS, 0, nice) < 0 ? -errno : 0;
+}
+
 int process_confine(void)
 {
     const uint32_t kept = 1u << CAP_NET_ADMIN | 1u << CAP_NET_RAW | 1u << CAP_NET_BIND_SERVICE;

@@ -23,6 +23,10 @@ void process_daemonize(int *ready);
 /* Tells the waiting parent, and lets go of the terminal. */
 void process_ready(int ready);
 
+/* Sets the scheduling priority of the process (nice) and lets short sleeps be short. Before process_confine, which
+ * takes the right to. 0 or -errno: refused in many containers, and nothing is lost but latency under load. */
+int process_priority(int nice);
+
 /* Gives up every capability but CAP_NET_ADMIN, CAP_NET_RAW, CAP_NET_BIND_SERVICE, for good, and the way to new ones
  * (no_new_privs). Before threads start. 0 or -errno; a process that had none is left as it is. */
 int process_confine(void);

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/eventfd.h>
+#include <time.h>
 #include <unistd.h>
 
 static int worker_init(struct workers *all, unsigned index)
@@ -43,6 +44,33 @@ int workers_init(struct workers *all, unsigned count, size_t memory)
             return error;
     }
     return 0;
+}
+
+enum {
+    GATHER_WINDOW = 1000000,     /* ns in which the rate is measured */
+    GATHER_BYTES = 128 << 10,    /* of a window: dense */
+    GATHER_PACKETS = 64,         /* likewise */
+    GATHER_TURN = 128 << 10,     /* a turn that has moved so much does not sleep: there may be as much again */
+    GATHER_SLEEP = 200000,       /* ns */
+};
+
+void worker_gather(struct worker *worker)
+{
+    struct worker_rate *rate = &worker->rate;
+    uint64_t now = worker->loop.now, age = now - rate->window_start;
+    rate->window_bytes += rate->turn_bytes;
+    rate->window_packets += rate->turn_packets;
+    if (age >= GATHER_WINDOW) {
+        rate->dense =
+            age < 2 * GATHER_WINDOW && (rate->window_bytes >= GATHER_BYTES || rate->window_packets >= GATHER_PACKETS);
+        rate->window_start = now;
+        rate->window_bytes = 0;
+        rate->window_packets = 0;
+    }
+    if (rate->dense && rate->turn_bytes < GATHER_TURN && !worker->again)
+        nanosleep(&(struct timespec){0, GATHER_SLEEP}, NULL);
+    rate->turn_bytes = 0;
+    rate->turn_packets = 0;
 }
 
 struct start {

@@ -30,6 +30,14 @@ struct inbox {
     struct message slots[INBOX_SIZE];
 };
 
+/* How much moves: what decides whether a wake-up waits for company. */
+struct worker_rate {
+    uint64_t window_start;  /* monotonic ns */
+    size_t window_bytes, turn_bytes;
+    unsigned window_packets, turn_packets;
+    bool dense;             /* the last window's */
+};
+
 struct worker {
     unsigned index;
     struct workers *all;
@@ -40,6 +48,7 @@ struct worker {
     struct inbox *inboxes;         /* [number of workers], by sender; NULL with one worker */
     bool again;                    /* there is work left: the next wait does not sleep */
     bool moved;                    /* bytes moved in this turn: leases stay warm */
+    struct worker_rate rate;
     uint64_t quiet_since;          /* monotonic ns of the last turn that moved something */
     void *scratch;                 /* flow/'s: what a turn needs and no turn keeps */
     pthread_t thread;
@@ -68,6 +77,18 @@ int worker_pin(int cpu);
 /* Tells all to stop and joins the threads; worker 0 calls it after its own loop has ended. */
 void workers_stop(struct workers *all);
 void workers_free(struct workers *all);
+
+/* Counts what a turn has moved; packets are what the kernel handed over at once, joined or not. */
+static inline void worker_moved(struct worker *worker, size_t bytes, unsigned packets)
+{
+    worker->moved = true;
+    worker->rate.turn_bytes += bytes;
+    worker->rate.turn_packets += packets;
+}
+/* At the end of a turn. Under a dense stream (a gigabit, or 64,000 packets a second) a worker that keeps up would be woken
+ * for every packet: after a small turn it sleeps for 200 us, so that the next one finds a batch. A lone packet, and a
+ * conversation of single packets however quick, is never held back. */
+void worker_gather(struct worker *worker);
 
 /* From worker `from`'s thread to `to`'s. False: the inbox is full (the caller drops by name or keeps). */
 bool worker_post(struct worker *from, struct worker *to, const struct message *message);
