@@ -239,7 +239,7 @@ static int run(const struct arguments *arguments)
         read_plan(arguments->plan, &plan);
     } else {
         plan_parse(&plan, "plan=1\nneeds=\n", 14, &error);
-        plan.engine.workers = workers ? (unsigned)atoi(workers) : 1;
+        plan.engine.workers = workers ? (unsigned)strtoul(workers, NULL, 10) : 1;
         if (plan.engine.workers < 1 || plan.engine.workers > WORKERS_MAX)
             die("FV_WORKERS is a number from 1 to %d", WORKERS_MAX);
     }

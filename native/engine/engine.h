@@ -50,7 +50,7 @@ struct engine_device {
 int engine_init(struct engine *engine, const struct plan_engine *settings);
 /* 0 or -errno with *error; after an error nothing is left but what on_crash says. Takes the plan over. */
 int engine_start_plan(struct engine *engine, struct plan *plan, struct plan_error *error);
-int engine_start_device(struct engine *engine, const struct engine_device *device, struct plan_error *error);
+int engine_start_device(struct engine *engine, const struct engine_device *wanted, struct plan_error *error);
 /* swap.c. 0, or -errno with *error and the old plan in force. */
 int engine_swap(struct engine *engine, const char *text, size_t n, struct plan_error *error);
 void engine_reload(struct engine *engine); /* SIGHUP: the plan's file again */

@@ -162,8 +162,9 @@ static void name_ask(struct name *name)
     }
     size_t n = (size_t)(colon - host);
     unsigned flags = RESOLVER_BOTH | (name->asked > 1 ? RESOLVER_FRESH : 0u);
-    uint16_t port = (uint16_t)atoi(colon + 1);
-    int lookup = resolver_io_lookup(engine->names->io, host, n, port, flags, name);
+    uint64_t port = 0; /* the core has checked it */
+    text_decimal(colon + 1, strlen(colon + 1), 0, UINT16_MAX, &port);
+    int lookup = resolver_io_lookup(engine->names->io, host, n, (uint16_t)port, flags, name);
     if (lookup >= 0) {
         if (name->lookup == -2) /* answered before the call came back */
             name->lookup = -1;
@@ -195,7 +196,7 @@ static void name_done(void *context, const struct resolver_result *result)
     name->lookup = -2;
     if (!peer || !wg_peer_host(peer))
         return; /* name_ask, asked again, or the device's end frees it */
-    if (result->error) {
+    if (result->error || !result->count) {
         log_warning("%s: %s: %s", name->tunnel->config.name, wg_peer_host(peer), strerror(-result->error));
         name_retry(name);
         return;

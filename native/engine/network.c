@@ -563,12 +563,12 @@ void network_rollback(struct network *net)
 
 int network_apply(struct network *net, const struct network_plan *plan, enum network_phase phase)
 {
-    static const enum network_step last[] = {[NETWORK_GUARD] = STEP_RULE, [NETWORK_DEVICES] = STEP_ROUTE};
+    const enum network_step last = phase == NETWORK_GUARD ? STEP_RULE : STEP_ROUTE;
     struct network_seen seen = {0};
     char reason[NETWORK_ERROR_SIZE];
     int error = 0;
 
-    _Static_assert(ARRAY_COUNT(last) == NETWORK_PHASE_COUNT, "a last step per phase");
+    _Static_assert(NETWORK_PHASE_COUNT == 2, "a last step for each phase");
     net->error[0] = '\0';
     if (!net->open || phase == NETWORK_GUARD) {
         network_rollback(net);
@@ -578,7 +578,7 @@ int network_apply(struct network *net, const struct network_plan *plan, enum net
     if ((error = network_merge(net, plan)) || (error = network_seen_read(net->nl, &seen)) ||
         (error = network_prepare(net, &seen, phase)))
         goto failed;
-    for (int step = 0; step <= (int)last[phase] && !error; step++)
+    for (int step = 0; step <= (int)last && !error; step++)
         error = network_run(net, &seen, (enum network_step)step);
     network_seen_free(&seen);
     if (error)

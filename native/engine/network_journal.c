@@ -41,7 +41,7 @@ int network_journal_read(struct network *net, struct network_plan *plan)
         journal_notice(net, "%s: %s; old values are not restored", net->journal, strerror((int)-n));
         return n == -ENOMEM ? -ENOMEM : 0;
     }
-    char *next = text;
+    char *next;
     for (char *line = text; line && *line; line = next) {
         next = strchr(line, '\n');
         if (next)

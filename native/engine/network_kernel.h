@@ -29,9 +29,9 @@ int network_route_item(struct netlink *nl, const struct netlink_route *route, st
 /* Fills in the interface's index. -ENODEV. */
 int network_resolve(struct netlink *nl, struct network_item *item);
 /* Puts an object there; replace only matters for routes. 0 or -errno. */
-int network_put(struct netlink *nl, const struct network_item *item, bool replace);
+int network_put(struct netlink *nl, const struct network_item *wanted, bool replace);
 /* Removes it; what is not there (any more) is no error. Sysctls and links cannot be removed. */
-int network_remove(struct netlink *nl, const struct network_item *item);
+int network_remove(struct netlink *nl, const struct network_item *there);
 
 /* The value as one line of words; 0 or -errno. */
 int network_sysctl_read(const char *key, char *value, size_t size);

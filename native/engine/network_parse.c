@@ -421,7 +421,7 @@ static int parse_rule(struct network_plan *plan, struct words *w)
     uint8_t refuses = 0; /* FR_ACT_*, 0: looks a table up */
     uint8_t family = take_family(w);
     const char *word;
-    uint32_t n;
+    uint32_t n = 0;
     int error = 0;
 
     while (!error && (word = words_take(w))) {

@@ -19,21 +19,21 @@ _Static_assert(ARRAY_COUNT(plan_type_names) == PLAN_TYPES, "a name for every typ
 static const char *const plan_needs[] = {"wireguard", "multihop", "nat", "network", "resolver"};
 
 struct key_rule {
-    enum plan_type type;
     const char *key;
+    enum plan_type type;
     bool repeated;
 };
 /* A [wireguard] section's keys from private_key on belong to the configuration protocol and are checked there. */
 static const struct key_rule key_rules[] = {
-    {PLAN_ENGINE, "nice", false},       {PLAN_ENGINE, "workers", false},   {PLAN_ENGINE, "cpu", false},
-    {PLAN_ENGINE, "memory", false},     {PLAN_ENGINE, "log_level", false}, {PLAN_ENGINE, "log_format", false},
-    {PLAN_ENGINE, "state", false},      {PLAN_ENGINE, "control", false},   {PLAN_ENGINE, "feature_off", false},
-    {PLAN_ENGINE, "on_stop", false},    {PLAN_ENGINE, "on_crash", false},  {PLAN_WIREGUARD, "mtu", false},
-    {PLAN_WIREGUARD, "detour", false},  {PLAN_WIREGUARD, "tun", false},    {PLAN_WIREGUARD, "source4", false},
-    {PLAN_WIREGUARD, "source6", false}, {PLAN_NAT, "lan4", true},          {PLAN_NAT, "lan6", true},
-    {PLAN_NAT, "entries", false},       {PLAN_NAT, "mss", false},          {PLAN_NETWORK, "sysctl", true},
-    {PLAN_NETWORK, "route", true},      {PLAN_NETWORK, "address", true},   {PLAN_NETWORK, "link", true},
-    {PLAN_NETWORK, "rule", true},       {PLAN_RESOLVER, "server", true},   {PLAN_RESOLVER, "host", true},
+    {"nice", PLAN_ENGINE, false},       {"workers", PLAN_ENGINE, false},   {"cpu", PLAN_ENGINE, false},
+    {"memory", PLAN_ENGINE, false},     {"log_level", PLAN_ENGINE, false}, {"log_format", PLAN_ENGINE, false},
+    {"state", PLAN_ENGINE, false},      {"control", PLAN_ENGINE, false},   {"feature_off", PLAN_ENGINE, false},
+    {"on_stop", PLAN_ENGINE, false},    {"on_crash", PLAN_ENGINE, false},  {"mtu", PLAN_WIREGUARD, false},
+    {"detour", PLAN_WIREGUARD, false},  {"tun", PLAN_WIREGUARD, false},    {"source4", PLAN_WIREGUARD, false},
+    {"source6", PLAN_WIREGUARD, false}, {"lan4", PLAN_NAT, true},          {"lan6", PLAN_NAT, true},
+    {"entries", PLAN_NAT, false},       {"mss", PLAN_NAT, false},          {"sysctl", PLAN_NETWORK, true},
+    {"route", PLAN_NETWORK, true},      {"address", PLAN_NETWORK, true},   {"link", PLAN_NETWORK, true},
+    {"rule", PLAN_NETWORK, true},       {"server", PLAN_RESOLVER, true},   {"host", PLAN_RESOLVER, true},
 };
 
 static int fail(struct plan_error *error, unsigned line, const char *format, ...) __attribute__((format(printf, 3, 4)));
@@ -402,7 +402,8 @@ void plan_free(struct plan *plan)
 const struct plan_section *plan_find(const struct plan *plan, enum plan_type type, const char *name)
 {
     for (unsigned i = 0; i < plan->section_count; i++)
-        if (plan->sections[i].type == type && strcmp(plan->sections[i].name, name) == 0)
+        /* NOLINTNEXTLINE(clang-analyzer-security.ArrayBound): there is room for a section in every line */
+        if (plan->sections[i].type == type && plan->sections[i].name && strcmp(plan->sections[i].name, name) == 0)
             return &plan->sections[i];
     return NULL;
 }

@@ -40,7 +40,7 @@ static int copy_answer(int fd, bool has_head)
         if (head && line[0] == '\n')
             head = false;
         else if (!body && strncmp(line, "errno=", 6) == 0)
-            error = atoi(line + 6);
+            error = (int)strtol(line + 6, NULL, 10);
         else if (body || (!has_head && line[0] != '\n'))
             fputs(line, stdout);
     }

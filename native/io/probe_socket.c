@@ -164,7 +164,7 @@ static void probe_batches(int from, int to, const struct sockaddr_in *target)
 static void probe_information(int from, int to, const struct sockaddr_in *target)
 {
     const int on = 1, ect1 = 1;
-    struct in_pktinfo local = {.ipi_spec_dst.s_addr = htonl(INADDR_LOOPBACK)}, seen;
+    struct in_pktinfo local = {.ipi_spec_dst.s_addr = htonl(INADDR_LOOPBACK)}, seen = {0};
     uint8_t tos = 0;
     char data[8] = "x";
     size_t n = sizeof seen;
@@ -270,14 +270,15 @@ static void probe_splice(void)
         getsockname(listener, (struct sockaddr *)&address, &n) < 0 ||
         (out = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) < 0 ||
         connect(out, (const struct sockaddr *)&address, n) < 0 ||
-        (in = accept4(listener, NULL, NULL, SOCK_CLOEXEC)) < 0 || pipe2(pipes, O_CLOEXEC) < 0 ||
-        send(out, data, sizeof data, MSG_NOSIGNAL) != (ssize_t)sizeof data)
-        error = errno ? errno : EIO;
+        (in = accept4(listener, NULL, NULL, SOCK_CLOEXEC)) < 0 || pipe2(pipes, O_CLOEXEC) < 0)
+        error = errno;
+    if (!error && send(out, data, sizeof data, MSG_NOSIGNAL) != (ssize_t)sizeof data)
+        error = EIO;
     struct pollfd p = {.fd = in, .events = POLLIN}, q = {.fd = out, .events = POLLIN};
     if (!error && (poll(&p, 1, PROBE_PATIENCE) != 1 ||
                    splice(in, NULL, pipes[1], NULL, sizeof data, SPLICE_F_NONBLOCK) != (ssize_t)sizeof data ||
                    splice(pipes[0], NULL, in, NULL, sizeof data, SPLICE_F_NONBLOCK) != (ssize_t)sizeof data))
-        error = errno ? errno : EIO;
+        error = EIO;
     bool good = !error && poll(&q, 1, PROBE_PATIENCE) == 1 && recv(out, got, sizeof got, 0) == (ssize_t)sizeof got &&
                 memcmp(data, got, sizeof data) == 0;
     if (error)

@@ -28,7 +28,7 @@ static void close_unnamed(const int *keep, unsigned keep_count)
     if (!dir)
         return;
     while ((entry = readdir(dir)) != NULL) {
-        int fd = atoi(entry->d_name);
+        int fd = (int)strtol(entry->d_name, NULL, 10);
         bool wanted = fd <= STDERR_FILENO || fd == dirfd(dir) || entry->d_name[0] == '.';
         for (unsigned i = 0; i < keep_count; i++)
             wanted |= fd == keep[i];

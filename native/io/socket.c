@@ -159,7 +159,7 @@ uint16_t socket_port(int fd)
         struct sockaddr any;
         struct sockaddr_in in4;
         struct sockaddr_in6 in6;
-    } address;
+    } address = {.in6 = {0}};
     socklen_t size = sizeof address;
     if (getsockname(fd, &address.any, &size) < 0)
         return 0;

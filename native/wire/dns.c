@@ -221,8 +221,9 @@ static bool read_negative(struct dns_answer *answer, const uint8_t *message, siz
         if (r.type != DNS_SOA || r.class != CLASS_IN)
             continue;
         size_t data = r.data;
-        if (!read_name(message, n, &data, &ignored) || !read_name(message, n, &data, &ignored) ||
-            data + 20 != r.data + r.length)
+        bool names = read_name(message, n, &data, &ignored); /* the primary server, then the mailbox */
+        names = names && read_name(message, n, &data, &ignored);
+        if (!names || data + 20 != r.data + r.length)
             return false;
         answer->ttl = MIN(r.ttl, load_be32(message + data + 16));
         break;
