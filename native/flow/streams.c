@@ -229,8 +229,8 @@ static void run_round(struct streams *streams)
     round.next = ready->next;
     round.prev = ready->prev;
     round.next->prev = round.prev->next = &round;
-    /* NOLINTNEXTLINE(clang-analyzer-core.StackAddressEscape): when the loop ends the round is empty */
     stream_list_init(ready);
+    /* NOLINTNEXTLINE(clang-analyzer-core.StackAddressEscape): when the loop ends nobody points into the round */
     while (!list_empty(&round)) {
         struct stream_waiter *waiter = round.next;
         unsigned events = waiter->events;
