@@ -114,41 +114,72 @@ static void add_control(struct msghdr *header, int level, int type, const void *
     header->msg_controllen += CMSG_SPACE(n);
 }
 
+struct send_frame {
+    union udp_address name;
+    union send_control control;
+    struct msghdr header; /* without its iovec */
+};
+
+/* Everything of a message but its bytes. segment 0: none. */
+static void frame_set(struct send_frame *frame, const union udp_address *to, const struct udp_source *source,
+                      uint8_t tos, size_t segment)
+{
+    bool v6 = to->any.sa_family == AF_INET6;
+    memset(&frame->control, 0, sizeof frame->control);
+    frame->name = *to;
+    struct msghdr *header = &frame->header;
+    *header = (struct msghdr){
+        .msg_name = &frame->name,
+        .msg_namelen = v6 ? sizeof frame->name.in6 : sizeof frame->name.in4,
+        .msg_iovlen = 1,
+        .msg_control = &frame->control,
+    };
+    if (source->family == AF_INET && !v6) {
+        struct in_pktinfo info = {.ipi_ifindex = (int)source->ifindex, .ipi_spec_dst = source->in4};
+        add_control(header, IPPROTO_IP, IP_PKTINFO, &info, sizeof info);
+    } else if (source->family == AF_INET6 && v6) {
+        struct in6_pktinfo info = {.ipi6_addr = source->in6, .ipi6_ifindex = source->ifindex};
+        add_control(header, IPPROTO_IPV6, IPV6_PKTINFO, &info, sizeof info);
+    }
+    if (tos) {
+        int value = tos;
+        add_control(header, v6 ? IPPROTO_IPV6 : IPPROTO_IP, v6 ? IPV6_TCLASS : IP_TOS, &value, sizeof value);
+    }
+    if (segment) {
+        uint16_t size = (uint16_t)segment;
+        add_control(header, IPPROTO_UDP, UDP_SEGMENT, &size, sizeof size);
+    }
+    if (!header->msg_controllen)
+        header->msg_control = NULL;
+}
+
 /* One sendmsg; 0 or -errno. */
 static int send_once(int fd, const union udp_address *to, const struct udp_source *source, uint8_t tos,
                      const uint8_t *data, size_t length, size_t segment)
 {
-    union send_control control;
-    memset(&control, 0, sizeof control);
-    bool v6 = to->any.sa_family == AF_INET6;
-    union udp_address name = *to;
+    struct send_frame frame;
     struct iovec iov = {(void *)(uintptr_t)data, length};
-    struct msghdr header = {
-        .msg_name = &name,
-        .msg_namelen = v6 ? sizeof name.in6 : sizeof name.in4,
-        .msg_iov = &iov,
-        .msg_iovlen = 1,
-        .msg_control = &control,
-        .msg_controllen = 0,
-    };
-    if (source->family == AF_INET && !v6) {
-        struct in_pktinfo info = {.ipi_ifindex = (int)source->ifindex, .ipi_spec_dst = source->in4};
-        add_control(&header, IPPROTO_IP, IP_PKTINFO, &info, sizeof info);
-    } else if (source->family == AF_INET6 && v6) {
-        struct in6_pktinfo info = {.ipi6_addr = source->in6, .ipi6_ifindex = source->ifindex};
-        add_control(&header, IPPROTO_IPV6, IPV6_PKTINFO, &info, sizeof info);
+    frame_set(&frame, to, source, tos, segment < length ? segment : 0);
+    frame.header.msg_iov = &iov;
+    return sendmsg(fd, &frame.header, MSG_NOSIGNAL) < 0 ? -errno : 0;
+}
+
+/* Datagrams of `segment` bytes each in one system call; how many were taken, or -errno of the first. */
+static int send_many(int fd, const union udp_address *to, const struct udp_source *source, uint8_t tos,
+                     const uint8_t *data, size_t length, size_t segment)
+{
+    struct send_frame frame;
+    struct mmsghdr headers[UDP_BATCH];
+    struct iovec iov[UDP_BATCH];
+    unsigned n = 0;
+    frame_set(&frame, to, source, tos, 0);
+    for (size_t at = 0; at < length && n < UDP_BATCH; at += segment, n++) {
+        iov[n] = (struct iovec){(void *)(uintptr_t)(data + at), length - at < segment ? length - at : segment};
+        headers[n] = (struct mmsghdr){.msg_hdr = frame.header};
+        headers[n].msg_hdr.msg_iov = &iov[n];
     }
-    if (tos) {
-        int value = tos;
-        add_control(&header, v6 ? IPPROTO_IPV6 : IPPROTO_IP, v6 ? IPV6_TCLASS : IP_TOS, &value, sizeof value);
-    }
-    if (segment < length) {
-        uint16_t size = (uint16_t)segment;
-        add_control(&header, IPPROTO_UDP, UDP_SEGMENT, &size, sizeof size);
-    }
-    if (!header.msg_controllen)
-        header.msg_control = NULL;
-    return sendmsg(fd, &header, MSG_NOSIGNAL) < 0 ? -errno : 0;
+    int sent = sendmmsg(fd, headers, n, MSG_NOSIGNAL);
+    return sent < 0 ? -errno : sent;
 }
 
 /* The source may be why: a datagram that failed with one of these is worth one try without it. */
@@ -195,13 +226,21 @@ enum udp_result udp_send(int fd, const union udp_address *to, struct udp_source 
             return UDP_FAILED;
         }
     }
-    for (unsigned done = 0; done < count; done++) {
+    for (unsigned done = 0; done < count;) {
         size_t at = (size_t)done * segment, part = length - at < segment ? length - at : segment;
+        int many = count - done > 1 ? send_many(fd, to, source, tos, data + at, length - at, segment) : 0;
+        if (many > 0) {
+            done += (unsigned)many;
+            outcome->sent += (unsigned)many;
+            continue;
+        }
+        /* The first of them was refused, or there is but one: alone, with what is to be done about its source. */
         int e = send_sourced(fd, to, source, tos, data + at, part, part);
         if (e == -EAGAIN || e == -EWOULDBLOCK) {
             outcome->sent = done;
             return UDP_AGAIN;
         }
+        done++;
         if (e)
             outcome->error = e;
         else
