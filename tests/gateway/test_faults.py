@@ -125,7 +125,7 @@ def test_sockets_folder_is_missing() -> None:
     with hosts(1) as (host,):
         script = f"mount -t tmpfs tmpfs /run && exec {fvd()} -f fvm{os.getpid()}"
         program = host.start("unshare", "-m", "sh", "-c", script)
-        path = Path(f"/proc/{program.process.pid}/root/run/wireguard")
+        path = Path("/proc", str(program.process.pid), "root", "run", "wireguard")
         wait_for("the socket", lambda: (path / f"fvm{os.getpid()}.sock").exists(), 10)
         assert path.stat().st_mode & 0o777 == 0o755
         assert program.stop() == 0
